@@ -1,0 +1,55 @@
+// The exported functions. Each one validates its arguments and hands the work to the engine
+// that the stream names; nothing is computed here.
+#include "greyhound/greyhound.h"
+
+#include "api/host_memory.h"
+#include "api/validate.h"
+#include "cpu/engine.h"
+#include "cross_entropy.h"
+#include "cuda/engine.h"
+#include "status.h"
+
+#define GH_STRINGIFY_(x) #x
+#define GH_STRINGIFY(x) GH_STRINGIFY_(x)
+
+uint32_t gh_version(void) { return GH_VERSION; }
+
+const char *gh_version_string(void) {
+    return GH_STRINGIFY(GH_VERSION_MAJOR) "." GH_STRINGIFY(GH_VERSION_MINOR) "." GH_STRINGIFY(GH_VERSION_PATCH);
+}
+
+const char *gh_status_string(gh_status status) {
+    switch (status) {
+        case GH_SUCCESS: return "success";
+        case GH_ERROR_NULL_POINTER: return "a required pointer is NULL";
+        case GH_ERROR_INVALID_SIZE: return "a size is negative, zero or too large";
+        case GH_ERROR_INVALID_DTYPE: return "unknown dtype";
+        case GH_ERROR_INVALID_VALUE: return "a number is outside its domain";
+        case GH_ERROR_MISALIGNED_POINTER: return "a pointer is not aligned to its element";
+        case GH_ERROR_OVERLAP: return "arguments overlap in memory";
+        case GH_ERROR_UNREACHABLE_POINTER: return "the stream's device cannot access a pointer";
+        case GH_ERROR_LABEL_OUT_OF_RANGE: return "a label is out of range";
+        case GH_ERROR_NO_CUDA: return "this library was built without CUDA";
+        case GH_ERROR_NO_DEVICE: return "no CUDA driver or no CUDA device";
+        case GH_ERROR_UNSUPPORTED_DEVICE: return "the CUDA device is not supported";
+        case GH_ERROR_CUDA: return "a CUDA call failed";
+        default: return "unknown status";
+    }
+}
+
+const char *gh_last_error(void) { return gh::last_failure(); }
+
+gh_status gh_cross_entropy_fwd_bwd(void *logits, gh_dtype dtype, const int64_t *labels, int64_t batch, int64_t vocab,
+                                   float z_loss_multiplier, int64_t ignore_index, float *ce_sum, float *z_sum,
+                                   float *n_valid, gh_stream stream) {
+    const gh::CrossEntropy call{logits, dtype,  labels, batch,  vocab, z_loss_multiplier,
+                                ignore_index, ce_sum, z_sum, n_valid};
+    if (gh_status status = gh::validate(call)) return status;
+    if (batch == 0) return GH_SUCCESS;
+    if (stream == GH_STREAM_HOST) {
+        if (gh_status status = gh::validate_host_memory(call)) return status;
+        if (gh_status status = gh::validate_labels(call)) return status;
+        return gh::cpu::cross_entropy_fwd_bwd(call);
+    }
+    return gh::cuda::cross_entropy_fwd_bwd(call, stream);
+}

@@ -1,0 +1,58 @@
+#include "api/host_memory.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+
+#include "status.h"
+
+namespace gh {
+namespace {
+
+// From the driver's stable ABI, declared here so that a build without the CUDA toolkit makes the same check.
+using PointerGetAttribute = int (*)(void *data, int attribute, unsigned long long pointer);
+constexpr int attribute_memory_type = 2;   // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+constexpr int attribute_host_pointer = 4;  // CU_POINTER_ATTRIBUTE_HOST_POINTER
+constexpr int success = 0;                 // CUDA_SUCCESS
+
+// The driver's query, or null while no driver is in this process: then no device memory is either.
+PointerGetAttribute driver_query() {
+    static std::atomic<PointerGetAttribute> cached{nullptr};
+    PointerGetAttribute query = cached.load(std::memory_order_acquire);
+    if (query == nullptr) {
+        // The handle is kept open for good: it pins the library that the cached function lives in.
+        if (void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)) {
+            query = reinterpret_cast<PointerGetAttribute>(dlsym(driver, "cuPointerGetAttribute"));
+            cached.store(query, std::memory_order_release);
+        }
+    }
+    return query;
+}
+
+gh_status check(PointerGetAttribute query, const char *name, const void *pointer) {
+    const auto address = static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(pointer));
+    unsigned int memory_type = 0;
+    // Memory that CUDA did not allocate or register is unknown to it, and the host's.
+    if (query(&memory_type, attribute_memory_type, address) != success) return GH_SUCCESS;
+    // Pinned and managed memory have a host address; device memory has none.
+    void *host_pointer = nullptr;
+    if (query(&host_pointer, attribute_host_pointer, address) == success && host_pointer != nullptr) return GH_SUCCESS;
+    return fail(GH_ERROR_UNREACHABLE_POINTER, "%s = %p: device memory, but stream is GH_STREAM_HOST", name, pointer);
+}
+
+}  // namespace
+
+gh_status validate_host_memory(const CrossEntropy &call) {
+    PointerGetAttribute query = driver_query();
+    if (query == nullptr) return GH_SUCCESS;
+    if (gh_status status = check(query, "logits", call.logits)) return status;
+    if (gh_status status = check(query, "labels", call.labels)) return status;
+    if (gh_status status = check(query, "ce_sum", call.ce_sum)) return status;
+    if (call.z_sum != nullptr)
+        if (gh_status status = check(query, "z_sum", call.z_sum)) return status;
+    if (call.n_valid != nullptr)
+        if (gh_status status = check(query, "n_valid", call.n_valid)) return status;
+    return GH_SUCCESS;
+}
+
+}  // namespace gh
