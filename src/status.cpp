@@ -19,6 +19,8 @@ gh_status fail(gh_status status, const char *format, ...) {
     return status;
 }
 
-const char *last_failure() { return failure_text; }
+const char *last_failure() {
+    return failure_text;
+}
 
 }  // namespace gh

@@ -12,7 +12,9 @@
 #define GH_STRINGIFY_(x) #x
 #define GH_STRINGIFY(x) GH_STRINGIFY_(x)
 
-uint32_t gh_version(void) { return GH_VERSION; }
+uint32_t gh_version(void) {
+    return GH_VERSION;
+}
 
 const char *gh_version_string(void) {
     return GH_STRINGIFY(GH_VERSION_MAJOR) "." GH_STRINGIFY(GH_VERSION_MINOR) "." GH_STRINGIFY(GH_VERSION_PATCH);
@@ -37,13 +39,15 @@ const char *gh_status_string(gh_status status) {
     }
 }
 
-const char *gh_last_error(void) { return gh::last_failure(); }
+const char *gh_last_error(void) {
+    return gh::last_failure();
+}
 
 gh_status gh_cross_entropy_fwd_bwd(void *logits, gh_dtype dtype, const int64_t *labels, int64_t batch, int64_t vocab,
                                    float z_loss_multiplier, int64_t ignore_index, float *ce_sum, float *z_sum,
                                    float *n_valid, gh_stream stream) {
-    const gh::CrossEntropy call{logits, dtype,  labels, batch,  vocab, z_loss_multiplier,
-                                ignore_index, ce_sum, z_sum, n_valid};
+    const gh::CrossEntropy call{logits,       dtype,  labels, batch,  vocab, z_loss_multiplier,
+                                ignore_index, ce_sum, z_sum,  n_valid};
     if (gh_status status = gh::validate(call)) return status;
     if (batch == 0) return GH_SUCCESS;
     if (stream == GH_STREAM_HOST) {

@@ -1,6 +1,7 @@
 #include "api/host_memory.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <atomic>
 
@@ -15,16 +16,33 @@ constexpr int attribute_memory_type = 2;   // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 constexpr int attribute_host_pointer = 4;  // CU_POINTER_ATTRIBUTE_HOST_POINTER
 constexpr int success = 0;                 // CUDA_SUCCESS
 
+// How many objects this process has loaded since it began. Costs a lock and nothing else.
+unsigned long long objects_loaded() {
+    unsigned long long count = 0;
+    dl_iterate_phdr(
+        [](dl_phdr_info *info, size_t, void *out) {
+            *static_cast<unsigned long long *>(out) = info->dlpi_adds;
+            return 1;  // the first object tells it
+        },
+        &count);
+    return count;
+}
+
 // The driver's query, or null while no driver is in this process: then no device memory is either.
 PointerGetAttribute driver_query() {
-    static std::atomic<PointerGetAttribute> cached{nullptr};
-    PointerGetAttribute query = cached.load(std::memory_order_acquire);
-    if (query == nullptr) {
-        // The handle is kept open for good: it pins the library that the cached function lives in.
-        if (void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)) {
-            query = reinterpret_cast<PointerGetAttribute>(dlsym(driver, "cuPointerGetAttribute"));
-            cached.store(query, std::memory_order_release);
-        }
+    static std::atomic<PointerGetAttribute> found{nullptr};
+    static std::atomic<unsigned long long> absent_at{0};
+    PointerGetAttribute query = found.load(std::memory_order_acquire);
+    if (query != nullptr) return query;
+    // A search that fails walks the whole library path, so search again only when something was loaded.
+    const unsigned long long count = objects_loaded();
+    if (count == absent_at.load(std::memory_order_relaxed)) return nullptr;
+    // The handle is kept open for good: it pins the library that the function lives in.
+    if (void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)) {
+        query = reinterpret_cast<PointerGetAttribute>(dlsym(driver, "cuPointerGetAttribute"));
+        found.store(query, std::memory_order_release);
+    } else {
+        absent_at.store(count, std::memory_order_relaxed);
     }
     return query;
 }

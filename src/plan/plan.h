@@ -1,0 +1,57 @@
+// Which kernel does a call, with which parameters: decided from the shape and the device alone. Pure host code, so that
+// every decision can be tested without a GPU.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/kernels/parameters.h"
+
+namespace gh {
+
+// What a plan needs to know of a call.
+struct Shape {
+    int element_bytes;
+    int64_t batch;
+    int64_t vocab;
+    bool aligned;  // every row starts and ends at a multiple of 16 bytes
+};
+
+// What a plan needs to know of a device.
+struct DeviceProperties {
+    static constexpr int cluster_sizes = 5;  // 1, 2, 4, 8, 16 blocks
+
+    int compute_capability;  // 90 for 9.0
+    int multiprocessors;
+    int shared_bytes_per_block;  // the most that one block may have
+    int shared_bytes_per_multiprocessor;
+    // How many clusters of 1 << i ring_kernel blocks run at once; 0 where the device has no clusters of that size.
+    int ring_clusters[cluster_sizes];
+};
+
+enum class Strategy {
+    small_rows,  // several rows per warp, in registers
+    ring,        // rows stream through shared memory; needs compute capability 9.0
+    block_row,   // one block per row; everything else
+};
+
+struct Plan {
+    Strategy strategy;
+    int blocks;  // of the grid
+    int threads;
+    int cluster_blocks;
+    int shared_bytes;  // dynamic
+
+    // small_rows
+    int vectors_per_lane;  // 1, 2, 4 or 8
+    int row_lanes;         // a power of two, at most 32
+
+    // block_row
+    int64_t cached_vectors;
+
+    // ring
+    RingShape ring;
+};
+
+Plan plan_cross_entropy(const Shape &shape, const DeviceProperties &device);
+
+}  // namespace gh
