@@ -1,1 +1,103 @@
-"""placeholder"""
+"""Holds the bindings to the header: the same functions, parameters, constants and version.
+
+The comparison itself is tested too: every drifted copy below must be noticed.
+"""
+
+import re
+import unittest
+from pathlib import Path
+
+import declarations
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADER = (ROOT / "include/greyhound/greyhound.h").read_text()
+RUST = (ROOT / "bindings/rust/greyhound-sys/src/lib.rs").read_text()
+
+
+def rust_differences(header, rust):
+    return list(declarations.differences(declarations.parse_header(header), declarations.parse_rust(rust)))
+
+
+class Agreement(unittest.TestCase):
+    def test_rust_declares_what_the_header_does(self):
+        self.assertEqual(rust_differences(HEADER, RUST), [])
+
+    def test_packages_have_the_version_of_the_header(self):
+        version = ".".join(map(str, declarations.parse_header(HEADER).version))
+        for path in ("bindings/rust/greyhound-sys/Cargo.toml", "bindings/rust/greyhound/Cargo.toml"):
+            found = re.findall(r'(?<!-)\bversion = "([^"]*)"', (ROOT / path).read_text())
+            self.assertTrue(found, path)
+            self.assertEqual(set(found), {version}, path)
+
+    def test_the_header_is_read_in_full(self):
+        # Counted in another way than the parser's own, so that it cannot lose a declaration unseen.
+        header = declarations.parse_header(HEADER)
+        code = re.sub(r"/\*.*?\*/", "", HEADER, flags=re.DOTALL)
+        self.assertEqual(len(header.functions), len(re.findall(r"\bgh_\w+\(", code)))
+        self.assertEqual(
+            set(header.constants), set(re.findall(r"\bGH_[A-Z0-9_]+\b", code)) - {"GH_API", "GH_VERSION"})
+
+
+# What a careless change would do to one of two files: (text, replacement).
+HEADER_DRIFTS = [
+    ("int64_t batch, int64_t vocab", "int64_t batch, int32_t vocab"),
+    ("int64_t batch, int64_t vocab", "int64_t vocab, int64_t batch"),
+    ("float z_loss_multiplier, int64_t ignore_index", "int64_t ignore_index, float z_loss_multiplier"),
+    ("const int64_t *labels", "int64_t *labels"),
+    ("const int64_t *labels", "const int32_t *labels"),
+    ("float *n_valid,\n", "float *n_valid, float *accuracy,\n"),
+    ("float *n_valid,\n", "double *n_valid,\n"),
+    ("uint32_t gh_version(void)", "int32_t gh_version(void)"),
+    ("GH_API uint32_t gh_version(void);", "GH_API uint32_t gh_version(void); GH_API int32_t gh_new(void);"),
+    ("GH_API uint32_t gh_version(void);", ""),
+    ("typedef int32_t gh_dtype", "typedef int64_t gh_dtype"),
+    ("GH_ERROR_CUDA = 12", "GH_ERROR_CUDA = 13"),
+    ("GH_ERROR_CUDA = 12", "GH_ERROR_CUDA = 12, GH_ERROR_NEW = 13"),
+    ("GH_DTYPE_F16 = 1", "GH_DTYPE_FP16 = 1"),
+    ("(intptr_t)-1", "(intptr_t)-2"),
+    ("GH_VERSION_MINOR 1", "GH_VERSION_MINOR 2"),
+]
+
+RUST_DRIFTS = [
+    ("vocab: i64", "vocab: i32"),
+    ("batch: i64,\n        vocab: i64", "vocab: i64,\n        batch: i64"),
+    ("labels: *const i64", "labels: *mut i64"),
+    ("logits: *mut c_void", "logits: *mut f32"),
+    ("n_valid: *mut f32,\n", "n_valid: *mut f32,\n        accuracy: *mut f32,\n"),
+    ("z_sum: *mut f32,\n", ""),
+    ("pub fn gh_last_error() -> *const c_char;", ""),
+    ("pub fn gh_last_error() -> *const c_char;", "pub fn gh_last_error() -> *mut c_char;"),
+    ("pub fn gh_last_error() -> *const c_char;", "pub fn gh_last_error();"),
+    ("pub type gh_status = i32", "pub type gh_status = u32"),
+    ("pub type gh_stream = *mut CUstream_st", "pub type gh_stream = *mut c_void"),
+    ("GH_ERROR_CUDA: gh_status = 12", "GH_ERROR_CUDA: gh_status = 11"),
+    ("pub const GH_ERROR_CUDA: gh_status = 12;", ""),
+    ("GH_STREAM_HOST: gh_stream = -1", "GH_STREAM_HOST: gh_stream = 1"),
+    ("GH_VERSION_PATCH: u32 = 0", "GH_VERSION_PATCH: u32 = 7"),
+]
+
+
+class Drift(unittest.TestCase):
+    def check_noticed(self, original, drifts, differences):
+        for text, replacement in drifts:
+            with self.subTest(text=text, replacement=replacement):
+                self.assertEqual(original.count(text), 1, "the drift no longer fits the file")
+                self.assertNotEqual(differences(original.replace(text, replacement)), [])
+
+    def test_a_drifted_header_is_noticed(self):
+        self.check_noticed(HEADER, HEADER_DRIFTS, lambda header: rust_differences(header, RUST))
+
+    def test_a_drifted_rust_declaration_is_noticed(self):
+        self.check_noticed(RUST, RUST_DRIFTS, lambda rust: rust_differences(HEADER, rust))
+
+    def test_what_the_parsers_do_not_know_is_refused(self):
+        for text in ("struct gh_options { int32_t size; };", "#define GH_OPTIONS_INIT {1}", "int gh_hidden(void);"):
+            with self.subTest(text=text), self.assertRaises(declarations.NotUnderstood):
+                declarations.parse_header(HEADER.replace("/* ---- Types", f"{text}\n/* ---- Types"))
+        for text in ("#[repr(C)] pub union gh_u { a: i32 }", "pub const GH_SIZE: usize = size_of();", "fn gh_f();"):
+            with self.subTest(text=text), self.assertRaises(declarations.NotUnderstood):
+                declarations.parse_rust(RUST.replace("pub type gh_status", f"{text}\npub type gh_status"))
+
+
+if __name__ == "__main__":
+    unittest.main()

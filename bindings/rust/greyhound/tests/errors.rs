@@ -29,7 +29,9 @@ fn a_label_out_of_range() {
 
 #[test]
 fn slices_that_do_not_match_the_shape() {
-    for &(batch, vocab) in &[(1, 3), (3, 3), (2, 2), (2, 4), (2, usize::MAX)] {
+    // The last product is 6 once it has wrapped around.
+    let wrapping = usize::MAX / 2 + 4;
+    for &(batch, vocab) in &[(1, 3), (3, 3), (2, 2), (2, 4), (2, usize::MAX), (2, wrapping)] {
         let error = refused(&[0, 1, 2][..batch], vocab, Options::default());
         assert_eq!(error.kind(), ErrorKind::InvalidSize);
         assert!(error.message().contains("logits.len() = 6"), "{}", error);
