@@ -175,3 +175,38 @@ def _rust_type(text, aliases):
     if text not in aliases:
         raise NotUnderstood(f"the type {text}")
     return aliases[text]
+
+
+# ---- Python: the package's _abi.py -------------------------------------------------------------
+
+_CTYPES = {
+    ctypes.c_int32: "int32_t", ctypes.c_uint32: "uint32_t", ctypes.c_int64: "int64_t", ctypes.c_float: "float",
+    ctypes.c_char_p: "const char *", ctypes.c_void_p: "void *", None: "void",
+}  # fmt: skip
+
+
+def parse_python(text):
+    found = Declarations()
+    module = {"__name__": "_abi"}
+    exec(compile(text, "_abi.py", "exec"), module)
+    for name, value in module.items():
+        if re.fullmatch(r"GH_[A-Z0-9_]+", name):
+            found.constants[name] = value
+    # ctypes gives a pointer's value without its sign.
+    found.constants["GH_STREAM_HOST"] = ctypes.c_ssize_t(found.constants["GH_STREAM_HOST"]).value
+    for name, (result, parameters) in module["FUNCTIONS"].items():
+        found.functions[name] = (_ctypes_type(result), [(p, _ctypes_type(type_)) for p, type_ in parameters.items()])
+    return found
+
+
+def _ctypes_type(type_):
+    if type_ not in _CTYPES:
+        raise NotUnderstood(f"the type {type_}")
+    return _CTYPES[type_]
+
+
+def python_compatible(header_type, python_type):
+    """Are they passed alike? A c_void_p stands for a pointer to anything but text."""
+    if python_type == "void *":
+        return header_type.endswith("*") and header_type != "const char *"
+    return python_type == header_type

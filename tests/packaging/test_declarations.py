@@ -12,15 +12,26 @@ import declarations
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = (ROOT / "include/greyhound/greyhound.h").read_text()
 RUST = (ROOT / "bindings/rust/greyhound-sys/src/lib.rs").read_text()
+PYTHON = (ROOT / "bindings/python/greyhound/_abi.py").read_text()
 
 
 def rust_differences(header, rust):
     return list(declarations.differences(declarations.parse_header(header), declarations.parse_rust(rust)))
 
 
+def python_differences(header, python):
+    ours, theirs = declarations.parse_header(header), declarations.parse_python(python)
+    # The package works with every patch of its minor version, so it names none.
+    del ours.constants["GH_VERSION_PATCH"]
+    return list(declarations.differences(ours, theirs, declarations.python_compatible))
+
+
 class Agreement(unittest.TestCase):
     def test_rust_declares_what_the_header_does(self):
         self.assertEqual(rust_differences(HEADER, RUST), [])
+
+    def test_python_declares_what_the_header_does(self):
+        self.assertEqual(python_differences(HEADER, PYTHON), [])
 
     def test_packages_have_the_version_of_the_header(self):
         version = ".".join(map(str, declarations.parse_header(HEADER).version))
@@ -38,15 +49,12 @@ class Agreement(unittest.TestCase):
             set(header.constants), set(re.findall(r"\bGH_[A-Z0-9_]+\b", code)) - {"GH_API", "GH_VERSION"})
 
 
-# What a careless change would do to one of two files: (text, replacement).
+# What a careless change would do to one of the files: (text, replacement).
 HEADER_DRIFTS = [
     ("int64_t batch, int64_t vocab", "int64_t batch, int32_t vocab"),
     ("int64_t batch, int64_t vocab", "int64_t vocab, int64_t batch"),
     ("float z_loss_multiplier, int64_t ignore_index", "int64_t ignore_index, float z_loss_multiplier"),
-    ("const int64_t *labels", "int64_t *labels"),
-    ("const int64_t *labels", "const int32_t *labels"),
     ("float *n_valid,\n", "float *n_valid, float *accuracy,\n"),
-    ("float *n_valid,\n", "double *n_valid,\n"),
     ("uint32_t gh_version(void)", "int32_t gh_version(void)"),
     ("GH_API uint32_t gh_version(void);", "GH_API uint32_t gh_version(void); GH_API int32_t gh_new(void);"),
     ("GH_API uint32_t gh_version(void);", ""),
@@ -56,6 +64,14 @@ HEADER_DRIFTS = [
     ("GH_DTYPE_F16 = 1", "GH_DTYPE_FP16 = 1"),
     ("(intptr_t)-1", "(intptr_t)-2"),
     ("GH_VERSION_MINOR 1", "GH_VERSION_MINOR 2"),
+]
+
+# What lies behind a pointer: Rust says it, ctypes takes any address.
+HEADER_POINTEE_DRIFTS = [
+    ("void *logits", "float *logits"),
+    ("const int64_t *labels", "int64_t *labels"),
+    ("const int64_t *labels", "const int32_t *labels"),
+    ("float *n_valid,\n", "double *n_valid,\n"),
 ]
 
 RUST_DRIFTS = [
@@ -76,6 +92,24 @@ RUST_DRIFTS = [
     ("GH_VERSION_PATCH: u32 = 0", "GH_VERSION_PATCH: u32 = 7"),
 ]
 
+PYTHON_DRIFTS = [
+    ('"vocab": ctypes.c_int64', '"vocab": ctypes.c_int32'),
+    ('"batch": ctypes.c_int64,\n            "vocab"', '"vocab": ctypes.c_int64,\n            "batch"'),
+    ('"labels": ctypes.c_void_p', '"labels": ctypes.c_int64'),
+    ('"z_sum": ctypes.c_void_p', '"z_sum": ctypes.c_float'),
+    ('"z_loss_multiplier": ctypes.c_float,\n', ""),
+    ('"n_valid": ctypes.c_void_p,\n', '"n_valid": ctypes.c_void_p,\n"accuracy": ctypes.c_void_p,\n'),
+    ('"gh_last_error": (ctypes.c_char_p, {}),\n', ""),
+    ('"gh_last_error": (ctypes.c_char_p, {}),\n', '"gh_last_error": (ctypes.c_void_p, {}),\n'),
+    ('"gh_last_error": (ctypes.c_char_p, {}),\n', '"gh_last_failure": (ctypes.c_char_p, {}),\n'),
+    ('"gh_version": (ctypes.c_uint32', '"gh_version": (ctypes.c_int32'),
+    ("gh_dtype = ctypes.c_int32", "gh_dtype = ctypes.c_int64"),
+    ("GH_ERROR_CUDA = 12", "GH_ERROR_CUDA = 11"),
+    ("GH_ERROR_CUDA = 12\n", ""),
+    ("GH_VERSION_MINOR = 1", "GH_VERSION_MINOR = 2"),
+    ("GH_STREAM_HOST = 2", "GH_STREAM_HOST = 1 + 2"),
+]
+
 
 class Drift(unittest.TestCase):
     def check_noticed(self, original, drifts, differences):
@@ -84,11 +118,18 @@ class Drift(unittest.TestCase):
                 self.assertEqual(original.count(text), 1, "the drift no longer fits the file")
                 self.assertNotEqual(differences(original.replace(text, replacement)), [])
 
-    def test_a_drifted_header_is_noticed(self):
-        self.check_noticed(HEADER, HEADER_DRIFTS, lambda header: rust_differences(header, RUST))
+    def test_a_drifted_header_is_noticed_by_rust(self):
+        drifts = HEADER_DRIFTS + HEADER_POINTEE_DRIFTS + [("GH_VERSION_PATCH 0", "GH_VERSION_PATCH 1")]
+        self.check_noticed(HEADER, drifts, lambda header: rust_differences(header, RUST))
+
+    def test_a_drifted_header_is_noticed_by_python(self):
+        self.check_noticed(HEADER, HEADER_DRIFTS, lambda header: python_differences(header, PYTHON))
 
     def test_a_drifted_rust_declaration_is_noticed(self):
         self.check_noticed(RUST, RUST_DRIFTS, lambda rust: rust_differences(HEADER, rust))
+
+    def test_a_drifted_python_declaration_is_noticed(self):
+        self.check_noticed(PYTHON, PYTHON_DRIFTS, lambda python: python_differences(HEADER, python))
 
     def test_what_the_parsers_do_not_know_is_refused(self):
         for text in ("struct gh_options { int32_t size; };", "#define GH_OPTIONS_INIT {1}", "int gh_hidden(void);"):

@@ -11,9 +11,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 
-/// Build trees under the checkout's `build/`, named after the CMake presets; the first one that
-/// holds a library wins. The sanitizer presets are left out: a Rust program cannot load those.
-const BUILD_TREES: [&str; 4] = ["release", "ci", "cpu", "hopper"];
+/// Build trees under the checkout's `build/`, named after the CMake presets; the newest library wins.
+/// The sanitizer presets are left out: a Rust program cannot load those.
+const BUILD_TREES: [&str; 4] = ["release", "ci", "hopper", "cpu"];
 
 /// Before 1.0 each minor version is an ABI of its own, and the soname says which.
 const ABI: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
@@ -36,6 +36,8 @@ fn main() {
         process::exit(1);
     });
 
+    // Only the place that was found: Cargo takes a watched file that does not exist for changed.
+    println!("cargo:rerun-if-changed={}", directory.join(soname()).display());
     println!("cargo:rustc-link-lib=dylib=greyhound");
     println!("cargo:rustc-link-search=native={}", link_directory(&directory).display());
     // For the build scripts of dependents, as DEP_GREYHOUND_LIB_DIR.
@@ -51,11 +53,13 @@ fn find_library(tried: &mut Vec<String>) -> Option<PathBuf> {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     if checkout.join("include/greyhound/greyhound.h").exists() {
         let checkout = checkout.canonicalize().unwrap_or(checkout);
-        for tree in BUILD_TREES {
-            let directory = checkout.join("build").join(tree);
-            if let Some(found) = library_in(&directory, "build tree: ", tried) {
-                return Some(found);
-            }
+        let trees = BUILD_TREES.map(|tree| checkout.join("build").join(tree));
+        let modified = |directory: &PathBuf| {
+            fs::metadata(directory.join(LINKER_NAME)).and_then(|file| file.modified()).ok()
+        };
+        let found = trees.iter().filter_map(|tree| library_in(tree, "build tree: ", tried));
+        if let Some(newest) = found.max_by_key(modified) {
+            return Some(newest);
         }
     } else {
         tried.push(format!("build trees: {} is not a checkout of Greyhound", checkout.display()));
@@ -74,8 +78,6 @@ fn library_in(directory: &Path, origin: &str, tried: &mut Vec<String>) -> Option
             return None;
         }
     }
-    // Only the place that was found: Cargo takes a watched file that does not exist for changed.
-    println!("cargo:rerun-if-changed={}", directory.join(soname()).display());
     Some(directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf()))
 }
 
