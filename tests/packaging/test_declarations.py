@@ -35,10 +35,15 @@ class Agreement(unittest.TestCase):
 
     def test_packages_have_the_version_of_the_header(self):
         version = ".".join(map(str, declarations.parse_header(HEADER).version))
-        for path in ("bindings/rust/greyhound-sys/Cargo.toml", "bindings/rust/greyhound/Cargo.toml"):
-            found = re.findall(r'(?<!-)\bversion = "([^"]*)"', (ROOT / path).read_text())
-            self.assertTrue(found, path)
-            self.assertEqual(set(found), {version}, path)
+        for path, pattern in (
+            ("bindings/python/greyhound/__init__.py", r'^__version__ = "(.*)"$'),
+            # Its own version, and the one that it wants of greyhound-sys.
+            ("bindings/rust/greyhound/Cargo.toml", r'(?<!-)\bversion = "(.*?)"'),
+            ("bindings/rust/greyhound-sys/Cargo.toml", r'(?<!-)\bversion = "(.*?)"'),
+        ):
+            with self.subTest(path=path):
+                found = re.findall(pattern, (ROOT / path).read_text(), flags=re.MULTILINE)
+                self.assertEqual(set(found), {version})
 
     def test_the_header_is_read_in_full(self):
         # Counted in another way than the parser's own, so that it cannot lose a declaration unseen.
