@@ -37,7 +37,7 @@ stage() {
     local preset=$1
     shift
     printf '\n==== %s ====\n' "$preset"
-    cmake --preset "$preset" -DPython3_EXECUTABLE="$(command -v "$python")" &&
+    cmake --preset "$preset" --no-warn-unused-cli -DPython3_EXECUTABLE="$(command -v "$python")" &&
         cmake --build --preset "$preset" -j "$jobs" &&
         "${fixed_addresses[@]}" ctest --test-dir "build/$preset" --output-on-failure \
             --output-junit "$results/$preset.xml" "$@" ||
