@@ -46,6 +46,6 @@ stage() {
 
 stage ci
 stage asan
-stage tsan -L concurrency
+stage tsan -R 'library\.concurrency'
 
 "$python" tests/summary.py "$results" ci asan tsan
