@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Sets up what is needed, builds everything with warnings as errors, and runs all tests: those of the ordinary
+# build, those of the CPU engine under AddressSanitizer and UBSan, and its concurrent calls under ThreadSanitizer.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source tests/setup.sh
+
+# The caller's python3 if it can run the tests (it may have PyTorch), and the system's otherwise.
+can_test() { "$1" -c 'import numpy, pytest' 2>/dev/null; }
+python=python3
+can_test "$python" || python=/usr/bin/python3
+
+need_build_tools
+need binutils command -v readelf
+need cargo command -v cargo
+need libbenchmark-dev test -e /usr/include/benchmark/benchmark.h
+need libgtest-dev test -e /usr/include/gtest/gtest.h
+need pkg-config command -v pkg-config
+need python3 test -x "$(command -v "$python")"
+need python3-numpy "$python" -c 'import numpy'
+need python3-pytest "$python" -c 'import pytest'
+install_missing
+use_tools
+
+results=$PWD/build/test-results
+rm -rf "$results"
+mkdir -p "$results"
+
+# With address randomisation as wide as some kernels have it, the sanitizers of older compilers find no room.
+fixed_addresses=()
+if setarch "$(uname -m)" -R true 2>/dev/null; then
+    fixed_addresses=(setarch "$(uname -m)" -R)
+fi
+
+# stage PRESET [CTEST OPTION...]: summary.py tells what failed, so that the next stage runs all the same.
+stage() {
+    local preset=$1
+    shift
+    printf '\n==== %s ====\n' "$preset"
+    cmake --preset "$preset" --no-warn-unused-cli -DPython3_EXECUTABLE="$(command -v "$python")" &&
+        cmake --build --preset "$preset" -j "$jobs" &&
+        "${fixed_addresses[@]}" ctest --test-dir "build/$preset" --output-on-failure \
+            --output-junit "$results/$preset.xml" "$@" ||
+        echo "$preset: failed"
+}
+
+stage ci
+stage asan
+stage tsan -R 'library\.concurrency'
+
+"$python" tests/summary.py "$results" ci asan tsan
