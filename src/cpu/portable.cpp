@@ -16,10 +16,20 @@ struct Portable {
     static Vector fma(Vector a, Vector b, Vector c) { return a * b + c; }
     static Vector max(Vector a, Vector b) { return float_of(select(bits_of(a > b), bits_of(a), bits_of(b))); }
 
-    // 2^(k + 64) is put together from its bits: never denormal, and 0 for the lowest k.
-    static constexpr float bias = 0x1p64f, lowest_k = -191;
-    static Vector power_of_two(Vector p, Vector, Vector k_plus_magic) {
-        return p * float_of((bits_of(k_plus_magic) + (64 + 127)) << 23);
+    static float reduce_max(Vector v) {
+        const float a = v[0] > v[1] ? v[0] : v[1], b = v[2] > v[3] ? v[2] : v[3];
+        return a > b ? a : b;
+    }
+    static double reduce_add(Vector v) {
+        return (static_cast<double>(v[0]) + static_cast<double>(v[1])) +
+               (static_cast<double>(v[2]) + static_cast<double>(v[3]));
+    }
+
+    // 2^k * bias is put together from its bits: never denormal, and 0 for k = -153.
+    static constexpr float bias = 0x1p26f;
+    static Vector clamp(Vector x) { return max(broadcast(lowest_exponent), x); }
+    static Vector power_of_two(Vector p, Vector, Vector k_plus_magic, Vector) {
+        return p * float_of((bits_of(k_plus_magic) + 153) << 23);
     }
 
     static Pair load(F32, const float *x) { return load_as<Pair>(x); }
