@@ -12,6 +12,19 @@ struct Avx2 {
     struct Pair {
         Vector a, b;
     };
+    struct Sum {
+        __m256d low = _mm256_setzero_pd(), high = low;
+
+        void add(Vector v) {
+            low = low + _mm256_cvtps_pd(_mm256_castps256_ps128(v));
+            high = high + _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1));
+        }
+        double total() const {
+            const __m256d sums = low + high;
+            const __m128d sum = _mm256_castpd256_pd128(sums) + _mm256_extractf128_pd(sums, 1);
+            return _mm_cvtsd_f64(sum + _mm_unpackhi_pd(sum, sum));
+        }
+    };
 
     static Vector broadcast(float x) { return _mm256_set1_ps(x); }
     static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
@@ -22,17 +35,12 @@ struct Avx2 {
         m = _mm_max_ps(m, _mm_movehl_ps(m, m));
         return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
     }
-    static double reduce_add(Vector v) {
-        const __m256d sums = _mm256_cvtps_pd(_mm256_castps256_ps128(v)) + _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1));
-        const __m128d sum = _mm256_castpd256_pd128(sums) + _mm256_extractf128_pd(sums, 1);
-        return _mm_cvtsd_f64(sum + _mm_unpackhi_pd(sum, sum));
-    }
 
-    // 2^k * bias is put together from its bits: never denormal, and 0 for k = -153.
-    static constexpr float bias = 0x1p26f;
-    static Vector clamp(Vector x) { return max(broadcast(lowest_exponent), x); }
-    static Vector power_of_two(Vector p, Vector, Vector k_plus_magic, Vector) {
-        const __m256i exponent = _mm256_add_epi32(_mm256_castps_si256(k_plus_magic), _mm256_set1_epi32(153));
+    // The power is put together from its bits, which are 0 for 2^-127.
+    static Vector clamp(Vector x, Vector lowest) { return max(lowest, x); }
+    static Vector power_of_two(Vector p, Vector k, Vector zero, Vector, Vector) {
+        const __m256i to_exponent = _mm256_sub_epi32(_mm256_set1_epi32(127), _mm256_castps_si256(zero));
+        const __m256i exponent = _mm256_add_epi32(_mm256_castps_si256(k), to_exponent);
         return p * _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
     }
 

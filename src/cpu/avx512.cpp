@@ -12,24 +12,27 @@ struct Avx512 {
     struct Pair {
         Vector a, b;
     };
+    struct Sum {
+        __m512d low = _mm512_setzero_pd(), high = low;
+
+        void add(Vector v) {
+            low = low + _mm512_cvtps_pd(_mm512_castps512_ps256(v));
+            high = high + _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1));
+        }
+        double total() const { return _mm512_reduce_add_pd(low + high); }
+    };
 
     static Vector broadcast(float x) { return _mm512_set1_ps(x); }
     static Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
     static Vector max(Vector a, Vector b) { return _mm512_max_ps(a, b); }
 
     static float reduce_max(Vector v) { return _mm512_reduce_max_ps(v); }
-    static double reduce_add(Vector v) {
-        const __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(v));
-        return _mm512_reduce_add_pd(low + _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1)));
-    }
 
     // vscalefps rounds correctly to denormals and to 0, but a result that is too small costs it more than a hundred
     // cycles. Logits that mask a class with a large negative number must not pay that: they are masked out.
-    static constexpr float bias = 1;
-    static Vector clamp(Vector x) { return x; }
-    static Vector power_of_two(Vector p, Vector k, Vector, Vector x) {
-        const __mmask16 is_large_enough = _mm512_cmp_ps_mask(x, broadcast(lowest_exponent), _CMP_NLE_UQ);
-        return _mm512_maskz_scalef_ps(is_large_enough, p, k);
+    static Vector clamp(Vector x, Vector) { return x; }
+    static Vector power_of_two(Vector p, Vector k, Vector zero, Vector x, Vector lowest) {
+        return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, lowest, _CMP_NLE_UQ), p, k - zero);
     }
 
     static Pair load(F32, const float *x) { return {_mm512_loadu_ps(x), _mm512_loadu_ps(x + width)}; }

@@ -9,7 +9,6 @@
 #include <cfenv>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "cpu/row.h"
 
@@ -100,7 +99,7 @@ public:
     void write_gradient(int64_t row, int64_t first, int64_t last, const RowResult &result) const {
         const int64_t begin = first * segment_, end = std::min(last * segment_, call_.vocab);
         if (result.is_nan()) {
-            for (int64_t i = begin; i < end; i++) kernels_.store(at(row, i), result.factor);
+            for (int64_t i = begin; i < end; i++) kernels_.store(at(row, i), result.target_gradient);
             return;
         }
         kernels_.exp_scale(at(row, begin), end - begin, result.max, result.factor);

@@ -23,8 +23,9 @@ struct Kernels {
     // The sum of exp(x[i]) over `count` elements.
     ExpSum (*exp_sum)(const void *x, int64_t count);
 
-    // x[i] = exp(x[i] - max) * factor, for finite `max` and `factor` and no x[i] that is greater than `max` or NaN.
-    void (*exp_scale)(void *x, int64_t count, float max, float factor);
+    // x[i] = exp(x[i] - max) * factor, for finite `max` and no x[i] that is greater than `max` or NaN. A `factor`
+    // beyond the range of float is taken for the nearest one in it.
+    void (*exp_scale)(void *x, int64_t count, float max, double factor);
 
     float (*load)(const void *x);
     void (*store)(void *x, float value);

@@ -11,6 +11,14 @@ struct Portable {
     struct Pair {
         Vector a, b;
     };
+    struct Sum {
+        double lanes[width] = {};
+
+        void add(Vector v) {
+            for (int i = 0; i < width; i++) lanes[i] += static_cast<double>(v[i]);
+        }
+        double total() const { return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]); }
+    };
 
     static Vector broadcast(float x) { return Vector{x, x, x, x}; }
     static Vector fma(Vector a, Vector b, Vector c) { return a * b + c; }
@@ -20,16 +28,11 @@ struct Portable {
         const float a = v[0] > v[1] ? v[0] : v[1], b = v[2] > v[3] ? v[2] : v[3];
         return a > b ? a : b;
     }
-    static double reduce_add(Vector v) {
-        return (static_cast<double>(v[0]) + static_cast<double>(v[1])) +
-               (static_cast<double>(v[2]) + static_cast<double>(v[3]));
-    }
 
-    // 2^k * bias is put together from its bits: never denormal, and 0 for k = -153.
-    static constexpr float bias = 0x1p26f;
-    static Vector clamp(Vector x) { return max(broadcast(lowest_exponent), x); }
-    static Vector power_of_two(Vector p, Vector, Vector k_plus_magic, Vector) {
-        return p * float_of((bits_of(k_plus_magic) + 153) << 23);
+    // The power is put together from its bits, which are 0 for 2^-127.
+    static Vector clamp(Vector x, Vector lowest) { return max(lowest, x); }
+    static Vector power_of_two(Vector p, Vector k, Vector zero, Vector, Vector) {
+        return p * float_of((bits_of(k) + (127 - bits_of(zero))) << 23);
     }
 
     static Pair load(F32, const float *x) { return load_as<Pair>(x); }

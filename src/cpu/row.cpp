@@ -1,19 +1,9 @@
 #include "cpu/row.h"
 
-#include <cfloat>
 #include <cmath>
 #include <limits>
 
 namespace gh::cpu {
-namespace {
-
-float to_finite_float(double x) {
-    if (x > FLT_MAX) return FLT_MAX;
-    if (x < -FLT_MAX) return -FLT_MAX;
-    return static_cast<float>(x);
-}
-
-}  // namespace
 
 ExpSum merge(const ExpSum &a, const ExpSum &b) {
     const ExpSum &high = a.max >= b.max ? a : b, &low = a.max >= b.max ? b : a;
@@ -23,7 +13,7 @@ ExpSum merge(const ExpSum &a, const ExpSum &b) {
 }
 
 RowResult finish_row(const ExpSum &others, float target, float z_loss_multiplier) {
-    const double nothing_is_finite = others.scale == 0 && target == -INFINITY;
+    const bool nothing_is_finite = others.scale == 0 && target == -INFINITY;
     if (std::isnan(others.scale) || std::isnan(target) || target == INFINITY || nothing_is_finite) {
         constexpr float nan = std::numeric_limits<float>::quiet_NaN();
         return {nan, nan, nan, nan, nan};
@@ -53,8 +43,7 @@ RowResult finish_row(const ExpSum &others, float target, float z_loss_multiplier
     }
 
     const double z_slope = 2.0 * z_loss_multiplier * row.lse;
-    // A factor beyond fp32 would turn the zeros of -inf columns into NaN.
-    row.factor = to_finite_float((1 + z_slope) / sum);
+    row.factor = (1 + z_slope) / sum;
     row.target_gradient = static_cast<float>(target_share * z_slope - other_share);
     return row;
 }

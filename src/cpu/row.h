@@ -13,7 +13,7 @@ struct RowResult {
     double lse;
     // Of every column but the label's, dlogits = exp(x - max) * factor.
     float max;
-    float factor;
+    double factor;
     float target_gradient;
 
     bool is_nan() const { return loss != loss; }

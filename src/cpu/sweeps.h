@@ -13,10 +13,10 @@
 //   broadcast, fma      fma(a, b, c) = a * b + c
 //   max(a, b)           b where a or b is NaN
 //   reduce_max          of one Vector's floats, none of them NaN
-//   reduce_add          of one Vector's floats, in double
-//   bias                a power of 2: what power_of_two() multiplies with besides
-//   clamp(x)            x, or max(x, lowest_exponent) for the layers whose power_of_two() needs it
-//   power_of_two(p, k, k_plus_magic, x)  p * 2^k * bias, for k = x / log(2) rounded; exactly 0 for x <= lowest_exponent
+//   Sum                 as many doubles as a Vector has floats: add(Vector), total()
+//   clamp(x, lowest)    x, or max(x, lowest) for the layers whose power_of_two() needs it
+//   power_of_two(p, k, zero, x, lowest)  p * 2^(k - zero), for k and zero as Exponent makes them from x; exactly 0 for
+//                       x <= lowest, where k - zero is -127
 #pragma once
 
 #include <float.h>
@@ -29,7 +29,7 @@
 namespace gh::cpu {
 namespace {
 
-// The dtypes, and whether their exponentials must be good to the last bits of fp32.
+// The dtypes, and whether a gradient needs exponentials that are good to the last bits of fp32.
 struct F32 {
     using Element = float;
     static constexpr bool precise = true;
@@ -46,38 +46,59 @@ struct BF16 {
 template <class S>
 inline constexpr int64_t pair_size = 2 * S::width;
 
-// Below this, exp(x) times a factor of up to 4 rounds to 0 in fp32.
-constexpr float lowest_exponent = -153 * 0x1.62e43p-1f;
+// Adding 1.5 * 2^23 to a float rounds it to an integer, and leaves that in the low bits.
+constexpr float magic = 0x1.8p23f;
+constexpr double log2 = 0x1.62e42fefa39efp-1;
 
-// exp(x) * bias for x <= 0; NaN for NaN. The relative error is below 1.2e-7 if `precise`, else 1.8e-7 + 6e-8 * |x|.
+// exp(x - max) for x <= max, as 2^(k - power) * exp(r) * a number near 1 that is the same for the whole row:
+//
+//     x - anchor = k * log(2) + r,  max - anchor = power * log(2) + rest,  exp(x - max) = 2^(k - power) * exp(r - rest)
+//
+// With anchor = max that is the usual way, and max - x is rounded before it is used: an error of up to
+// 6e-8 * |x - max| in the result. With anchor = 0 there is no such error, but x must not be large.
+//
+// The power is made too large by 2^40, and the product with the caller's factor sets it right. So only that last
+// product can become denormal and is rounded as such; and what is 2^-167 of the row's largest exponential becomes 0.
+constexpr float bias = 0x1p40f;
+
+template <class S>
+struct Exponent {
+    explicit Exponent(float max) : Exponent(max, 0) {}
+    Exponent(float anchor_value, float power)
+        : anchor(S::broadcast(anchor_value)),
+          zero(S::broadcast(magic + power - 40)),
+          lowest(S::broadcast((power - 167) * static_cast<float>(log2))) {}
+
+    typename S::Vector anchor, zero, lowest;
+};
+
+// exp(x - max) * exp(rest) * bias; NaN for NaN. The polynomials for exp(r), |r| <= log(2) / 2, are minimax ones that
+// start with 1 + r. Relative error below 1.2e-7 if `precise`, else below 1.8e-7 + 2e-9 * |k|, both plus that of the
+// anchor.
 template <class S, bool precise>
-inline typename S::Vector exp_biased(typename S::Vector x) {
-    // Adding 1.5 * 2^23 rounds to an integer, and leaves it in the low bits.
-    constexpr float magic = 0x1.8p23f;
-    constexpr float log2_e = 0x1.715476p0f;
-    x = S::clamp(x);
-    const auto k_plus_magic = S::fma(x, S::broadcast(log2_e), S::broadcast(magic));
+inline typename S::Vector exp_biased(typename S::Vector x, const Exponent<S> &exponent) {
+    x = S::clamp(x - exponent.anchor, exponent.lowest);
+    const auto k_plus_magic = S::fma(x, S::broadcast(static_cast<float>(1 / log2)), S::broadcast(magic));
     const auto k = k_plus_magic - S::broadcast(magic);
-
-    // r = x - k * log(2), and exp(r) for |r| <= log(2) / 2 by the minimax polynomials that start with 1 + r.
     typename S::Vector r, p;
     if constexpr (precise) {
         // log(2) in two parts; the first has so few bits that k times it is exact even without FMA.
-        r = S::fma(k, S::broadcast(-0x1.62ep-1f), x);
-        r = S::fma(k, S::broadcast(-0x1.0bfbe8p-15f), r);
+        constexpr float high = 0x1.62ep-1f, low = static_cast<float>(log2 - static_cast<double>(high));
+        r = S::fma(k, S::broadcast(-high), x);
+        r = S::fma(k, S::broadcast(-low), r);
         p = S::fma(r, S::broadcast(0x1.6a2448p-10f), S::broadcast(0x1.1239d6p-7f));
         p = S::fma(p, r, S::broadcast(0x1.5558f2p-5f));
         p = S::fma(p, r, S::broadcast(0x1.555492p-3f));
         p = S::fma(p, r, S::broadcast(0x1.fffffcp-2f));
     } else {
-        r = S::fma(k, S::broadcast(-0x1.62e43p-1f), x);
+        r = S::fma(k, S::broadcast(-static_cast<float>(log2)), x);
         p = S::fma(r, S::broadcast(0x1.106282p-7f), S::broadcast(0x1.5729f4p-5f));
         p = S::fma(p, r, S::broadcast(0x1.5557aep-3f));
         p = S::fma(p, r, S::broadcast(0x1.fffdfcp-2f));
     }
     p = S::fma(p, r, S::broadcast(1));
     p = S::fma(p, r, S::broadcast(1));
-    return S::power_of_two(p, k, k_plus_magic, x);
+    return S::power_of_two(p, k_plus_magic, exponent.zero, x, exponent.lowest);
 }
 
 // The last, incomplete pair of an array, completed with -inf.
@@ -92,8 +113,16 @@ struct Tail {
     }
 };
 
+// The exponentials of one pair, added.
+template <class S, class T>
+inline typename S::Vector exp_pair(const typename T::Element *x, const Exponent<S> &exponent) {
+    const auto v = S::load(T{}, x);
+    return exp_biased<S, true>(v.a, exponent) + exp_biased<S, true>(v.b, exponent);
+}
+
 // Adds the exponentials of at most `block_pairs` pairs to `sum`. The block is read twice, the second time from the
-// nearest cache; its own short sums are in fp32, the sum of the blocks is in double.
+// nearest cache. Only eight numbers at a time are added in fp32: a lane that holds the row's largest exponential would
+// lose a bit with every few small ones that are added to it.
 constexpr int64_t block_pairs = 64;
 
 template <class S, class T>
@@ -110,14 +139,16 @@ inline void add_block(ExpSum &sum, const typename T::Element *x, int64_t pairs) 
         sum.max = block_max;
     }
 
-    const auto max = S::broadcast(sum.max);
-    auto sum_a = S::broadcast(0), sum_b = sum_a;
-    for (int64_t i = 0; i < pairs; i++) {
-        const auto v = S::load(T{}, x + i * pair_size<S>);
-        sum_a = sum_a + exp_biased<S, T::precise>(v.a - max);
-        sum_b = sum_b + exp_biased<S, T::precise>(v.b - max);
+    const Exponent<S> exponent(sum.max);
+    typename S::Sum block_sum;
+    for (; pairs >= 4; pairs -= 4, x += 4 * pair_size<S>) {
+        const auto first = exp_pair<S, T>(x, exponent) + exp_pair<S, T>(x + pair_size<S>, exponent);
+        const auto second =
+            exp_pair<S, T>(x + 2 * pair_size<S>, exponent) + exp_pair<S, T>(x + 3 * pair_size<S>, exponent);
+        block_sum.add(first + second);
     }
-    sum.scale += S::reduce_add(sum_a + sum_b);
+    for (; pairs > 0; pairs--, x += pair_size<S>) block_sum.add(exp_pair<S, T>(x, exponent));
+    sum.scale += block_sum.total();
 }
 
 template <class S, class T>
@@ -131,26 +162,37 @@ ExpSum exp_sum(const void *data, int64_t count) {
         const Tail<S, T> tail(x + pairs * pair_size<S>, rest);
         add_block<S, T>(sum, tail.elements, 1);
     }
-    sum.scale *= 1 / static_cast<double>(S::bias);
+    sum.scale *= 1 / static_cast<double>(bias);
     return sum;
 }
 
 template <class S, class T>
-inline void exp_scale_pair(typename T::Element *x, typename S::Vector max, typename S::Vector factor) {
+inline void exp_scale_pair(typename T::Element *x, const Exponent<S> &exponent, typename S::Vector factor) {
     const auto v = S::load(T{}, x);
-    S::store(T{}, x, {exp_biased<S, T::precise>(v.a - max) * factor, exp_biased<S, T::precise>(v.b - max) * factor});
+    S::store(T{}, x,
+             {exp_biased<S, T::precise>(v.a, exponent) * factor, exp_biased<S, T::precise>(v.b, exponent) * factor});
 }
 
 template <class S, class T>
-void exp_scale(void *data, int64_t count, float max_value, float factor_value) {
+void exp_scale(void *data, int64_t count, float max, double factor_value) {
+    // From 1024 on, x - max is exact for every x whose result is not 0. Below, 0 is an anchor as good as it needs.
+    const bool anchor_at_0 = T::precise && fabsf(max) < 1024;
+    const double power = anchor_at_0 ? nearbyint(static_cast<double>(max) / log2) : 0;
+    const Exponent<S> exponent(anchor_at_0 ? 0 : max, static_cast<float>(power));
+    if (anchor_at_0) factor_value *= exp(power * log2 - static_cast<double>(max));
+
+    // A factor beyond fp32 would turn the zeros of -inf columns into NaN.
+    const double largest = static_cast<double>(FLT_MAX);
+    factor_value = factor_value > largest ? largest : factor_value < -largest ? -largest : factor_value;
+    const auto factor = S::broadcast(static_cast<float>(factor_value) / bias);
+
     auto *x = static_cast<typename T::Element *>(data);
-    const auto max = S::broadcast(max_value), factor = S::broadcast(factor_value / S::bias);
     const int64_t pairs = count / pair_size<S>;
-    for (int64_t i = 0; i < pairs; i++) exp_scale_pair<S, T>(x + i * pair_size<S>, max, factor);
+    for (int64_t i = 0; i < pairs; i++) exp_scale_pair<S, T>(x + i * pair_size<S>, exponent, factor);
     if (const int64_t rest = count % pair_size<S>) {
         x += pairs * pair_size<S>;
         Tail<S, T> tail(x, rest);
-        exp_scale_pair<S, T>(tail.elements, max, factor);
+        exp_scale_pair<S, T>(tail.elements, exponent, factor);
         memcpy(x, tail.elements, static_cast<size_t>(rest) * sizeof(*x));
     }
 }
