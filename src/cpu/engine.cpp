@@ -72,7 +72,7 @@ public:
     Work(const CrossEntropy &call, Isa isa)
         : call_(call),
           kernels_(kernels(isa, call.dtype)),
-          segment_(std::max(min_segment, call.vocab / max_segments / min_segment * min_segment + min_segment)),
+          segment_((call.vocab / max_segments / min_segment + 1) * min_segment),
           segments_((call.vocab - 1) / segment_ + 1) {}
 
     int64_t segments() const { return segments_; }
@@ -99,7 +99,7 @@ public:
     void write_gradient(int64_t row, int64_t first, int64_t last, const RowResult &result) const {
         const int64_t begin = first * segment_, end = std::min(last * segment_, call_.vocab);
         if (result.is_nan()) {
-            for (int64_t i = begin; i < end; i++) kernels_.store(at(row, i), result.target_gradient);
+            fill(row, begin, end, result.target_gradient);
             return;
         }
         kernels_.exp_scale(at(row, begin), end - begin, result.max, result.factor);
@@ -132,6 +132,14 @@ private:
     void *at(int64_t row, int64_t column) const {
         const int64_t element = static_cast<int64_t>(element_size(call_.dtype));
         return static_cast<char *>(call_.logits) + (row * call_.vocab + column) * element;
+    }
+
+    void fill(int64_t row, int64_t begin, int64_t end, float value) const {
+        kernels_.store(at(row, begin), value);
+        for (int64_t done = 1; done < end - begin; done *= 2) {
+            const int64_t count = std::min(done, end - begin - done);
+            std::memcpy(at(row, begin + done), at(row, begin), static_cast<size_t>(count) * element_size(call_.dtype));
+        }
     }
 
     const CrossEntropy &call_;

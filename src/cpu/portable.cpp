@@ -22,7 +22,7 @@ struct Portable {
 
     static Vector broadcast(float x) { return Vector{x, x, x, x}; }
     static Vector fma(Vector a, Vector b, Vector c) { return a * b + c; }
-    static Vector max(Vector a, Vector b) { return float_of(select(bits_of(a > b), bits_of(a), bits_of(b))); }
+    static Vector max(Vector a, Vector b) { return a > b ? a : b; }
 
     static float reduce_max(Vector v) {
         const float a = v[0] > v[1] ? v[0] : v[1], b = v[2] > v[3] ? v[2] : v[3];

@@ -42,7 +42,7 @@ RowResult finish_row(const ExpSum &others, float target, float z_loss_multiplier
         row.lse = m + log_sum;
     }
 
-    const double z_slope = 2.0 * z_loss_multiplier * row.lse;
+    const double z_slope = z_loss_multiplier == 0 ? 0 : 2.0 * z_loss_multiplier * row.lse;
     row.factor = (1 + z_slope) / sum;
     row.target_gradient = static_cast<float>(target_share * z_slope - other_share);
     return row;

@@ -46,15 +46,15 @@ struct BF16 {
 template <class S>
 inline constexpr int64_t pair_size = 2 * S::width;
 
-// Adding 1.5 * 2^23 to a float rounds it to an integer, and leaves that in the low bits.
+// Adding this to a float rounds it to an integer, and leaves that in the low bits.
 constexpr float magic = 0x1.8p23f;
-constexpr double log2 = 0x1.62e42fefa39efp-1;
+constexpr double ln2 = 0x1.62e42fefa39efp-1;
 
 // exp(x - max) for x <= max, as 2^(k - power) * exp(r) * a number near 1 that is the same for the whole row:
 //
-//     x - anchor = k * log(2) + r,  max - anchor = power * log(2) + rest,  exp(x - max) = 2^(k - power) * exp(r - rest)
+//     x - anchor = k * ln2 + r,  max - anchor = power * ln2 + rest,  exp(x - max) = 2^(k - power) * exp(r - rest)
 //
-// With anchor = max that is the usual way, and max - x is rounded before it is used: an error of up to
+// With anchor = max that is the usual way, and x - max is rounded before it is used: an error of up to
 // 6e-8 * |x - max| in the result. With anchor = 0 there is no such error, but x must not be large.
 //
 // The power is made too large by 2^40, and the product with the caller's factor sets it right. So only that last
@@ -67,23 +67,23 @@ struct Exponent {
     Exponent(float anchor_value, float power)
         : anchor(S::broadcast(anchor_value)),
           zero(S::broadcast(magic + power - 40)),
-          lowest(S::broadcast((power - 167) * static_cast<float>(log2))) {}
+          lowest(S::broadcast((power - 167) * static_cast<float>(ln2))) {}
 
     typename S::Vector anchor, zero, lowest;
 };
 
-// exp(x - max) * exp(rest) * bias; NaN for NaN. The polynomials for exp(r), |r| <= log(2) / 2, are minimax ones that
+// exp(x - max) * exp(rest) * bias; NaN for NaN. The polynomials for exp(r), |r| <= ln2 / 2, are minimax ones that
 // start with 1 + r. Relative error below 1.2e-7 if `precise`, else below 1.8e-7 + 2e-9 * |k|, both plus that of the
 // anchor.
 template <class S, bool precise>
 inline typename S::Vector exp_biased(typename S::Vector x, const Exponent<S> &exponent) {
     x = S::clamp(x - exponent.anchor, exponent.lowest);
-    const auto k_plus_magic = S::fma(x, S::broadcast(static_cast<float>(1 / log2)), S::broadcast(magic));
+    const auto k_plus_magic = S::fma(x, S::broadcast(static_cast<float>(1 / ln2)), S::broadcast(magic));
     const auto k = k_plus_magic - S::broadcast(magic);
     typename S::Vector r, p;
     if constexpr (precise) {
-        // log(2) in two parts; the first has so few bits that k times it is exact even without FMA.
-        constexpr float high = 0x1.62ep-1f, low = static_cast<float>(log2 - static_cast<double>(high));
+        // ln2 in two parts; the first has so few bits that k times it is exact even without FMA.
+        constexpr float high = 0x1.62ep-1f, low = static_cast<float>(ln2 - static_cast<double>(high));
         r = S::fma(k, S::broadcast(-high), x);
         r = S::fma(k, S::broadcast(-low), r);
         p = S::fma(r, S::broadcast(0x1.6a2448p-10f), S::broadcast(0x1.1239d6p-7f));
@@ -91,7 +91,7 @@ inline typename S::Vector exp_biased(typename S::Vector x, const Exponent<S> &ex
         p = S::fma(p, r, S::broadcast(0x1.555492p-3f));
         p = S::fma(p, r, S::broadcast(0x1.fffffcp-2f));
     } else {
-        r = S::fma(k, S::broadcast(-static_cast<float>(log2)), x);
+        r = S::fma(k, S::broadcast(-static_cast<float>(ln2)), x);
         p = S::fma(r, S::broadcast(0x1.106282p-7f), S::broadcast(0x1.5729f4p-5f));
         p = S::fma(p, r, S::broadcast(0x1.5557aep-3f));
         p = S::fma(p, r, S::broadcast(0x1.fffdfcp-2f));
@@ -175,11 +175,11 @@ inline void exp_scale_pair(typename T::Element *x, const Exponent<S> &exponent, 
 
 template <class S, class T>
 void exp_scale(void *data, int64_t count, float max, double factor_value) {
-    // From 1024 on, x - max is exact for every x whose result is not 0. Below, 0 is an anchor as good as it needs.
+    // From 1024 on, x - max is exact for every x whose result is not 0: the two are within a factor of 2.
     const bool anchor_at_0 = T::precise && fabsf(max) < 1024;
-    const double power = anchor_at_0 ? nearbyint(static_cast<double>(max) / log2) : 0;
+    const double power = anchor_at_0 ? nearbyint(static_cast<double>(max) / ln2) : 0;
     const Exponent<S> exponent(anchor_at_0 ? 0 : max, static_cast<float>(power));
-    if (anchor_at_0) factor_value *= exp(power * log2 - static_cast<double>(max));
+    if (anchor_at_0) factor_value *= exp(power * ln2 - static_cast<double>(max));
 
     // A factor beyond fp32 would turn the zeros of -inf columns into NaN.
     const double largest = static_cast<double>(FLT_MAX);
