@@ -1,0 +1,83 @@
+// The sweeps for AVX-512 (F, BW, DQ, VL).
+#include <immintrin.h>
+
+#include "cpu/sweeps.h"
+
+namespace gh::cpu {
+namespace {
+
+struct Avx512 {
+    using Vector = __m512;
+    static constexpr int width = 16;
+    struct Pair {
+        Vector a, b;
+    };
+    struct Sum {
+        __m512d low = _mm512_setzero_pd(), high = low;
+
+        void add(Vector v) {
+            low = low + _mm512_cvtps_pd(_mm512_castps512_ps256(v));
+            high = high + _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1));
+        }
+        double total() const { return _mm512_reduce_add_pd(low + high); }
+    };
+
+    static Vector broadcast(float x) { return _mm512_set1_ps(x); }
+    static Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
+    static Vector max(Vector a, Vector b) { return _mm512_max_ps(a, b); }
+
+    static float reduce_max(Vector v) { return _mm512_reduce_max_ps(v); }
+
+    // vscalefps rounds correctly to denormals and to 0, but a result that is too small costs it more than a hundred
+    // cycles. Logits that mask a class with a large negative number must not pay that: they are masked out.
+    static Vector clamp(Vector x, Vector) { return x; }
+    static Vector power_of_two(Vector p, Vector k, Vector zero, Vector x, Vector lowest) {
+        return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, lowest, _CMP_NLE_UQ), p, k - zero);
+    }
+
+    static Pair load(F32, const float *x) { return {_mm512_loadu_ps(x), _mm512_loadu_ps(x + width)}; }
+    static void store(F32, float *x, Pair v) {
+        _mm512_storeu_ps(x, v.a);
+        _mm512_storeu_ps(x + width, v.b);
+    }
+
+    static Pair load(F16, const uint16_t *x) {
+        return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(x))),
+                _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(x + width)))};
+    }
+    static void store(F16, uint16_t *x, Pair v) {
+        constexpr int nearest_even = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(x), _mm512_cvtps_ph(v.a, nearest_even));
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(x + width), _mm512_cvtps_ph(v.b, nearest_even));
+    }
+
+    // The pair holds the even and the odd elements.
+    static Pair load(BF16, const uint16_t *x) {
+        const __m512i bits = _mm512_loadu_si512(x);
+        return {_mm512_castsi512_ps(_mm512_slli_epi32(bits, 16)),
+                _mm512_castsi512_ps(_mm512_and_si512(bits, upper_half()))};
+    }
+    static void store(BF16, uint16_t *x, Pair v) {
+        const __m512i even = _mm512_srli_epi32(round_to_bf16(v.a), 16);
+        constexpr int even_or_masked_odd = 0xf8;  // a | (b & c)
+        _mm512_storeu_si512(x, _mm512_ternarylogic_epi32(even, round_to_bf16(v.b), upper_half(), even_or_masked_odd));
+    }
+
+private:
+    static __m512i upper_half() { return _mm512_set1_epi32(static_cast<int>(0xffff0000)); }
+
+    // Rounded to nearest even in the upper half of each word; the lower half is left dirty.
+    static __m512i round_to_bf16(Vector v) {
+        const __m512i bits = _mm512_castps_si512(v);
+        const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+        return _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    }
+};
+
+}  // namespace
+
+const Kernels &avx512_kernels(gh_dtype dtype) {
+    return kernels_of<Avx512>(dtype);
+}
+
+}  // namespace gh::cpu
