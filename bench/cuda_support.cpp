@@ -2,9 +2,13 @@
 
 namespace bench {
 
-DeviceBuffer::DeviceBuffer(size_t bytes) { check(cudaMalloc(&data_, bytes), "cudaMalloc"); }
+DeviceBuffer::DeviceBuffer(size_t bytes) {
+    check(cudaMalloc(&data_, bytes), "cudaMalloc");
+}
 
-Stream::Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate"); }
+Stream::Stream() {
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+}
 
 Timer::Timer() {
     check(cudaEventCreate(&start_), "cudaEventCreate");

@@ -23,9 +23,15 @@ __device__ uint64_t hash(uint64_t x) {
     return x ^ x >> 31;
 }
 
-__device__ void store(float *p, float value) { *p = value; }
-__device__ void store(__half *p, float value) { *p = __float2half_rn(value); }
-__device__ void store(__nv_bfloat16 *p, float value) { *p = __float2bfloat16_rn(value); }
+__device__ void store(float *p, float value) {
+    *p = value;
+}
+__device__ void store(__half *p, float value) {
+    *p = __float2half_rn(value);
+}
+__device__ void store(__nv_bfloat16 *p, float value) {
+    *p = __float2bfloat16_rn(value);
+}
 
 template <class T>
 __global__ void fill_normal_kernel(T *logits, int64_t elements, uint64_t seed) {
@@ -78,9 +84,12 @@ void fill_normal(void *logits, int64_t elements, uint64_t seed, cudaStream_t str
 }  // namespace
 
 void fill_normal_on_device(void *logits, gh_dtype dtype, int64_t elements, uint64_t seed, cudaStream_t stream) {
-    if (dtype == GH_DTYPE_F32) fill_normal<float>(logits, elements, seed, stream);
-    else if (dtype == GH_DTYPE_F16) fill_normal<__half>(logits, elements, seed, stream);
-    else fill_normal<__nv_bfloat16>(logits, elements, seed, stream);
+    if (dtype == GH_DTYPE_F32)
+        fill_normal<float>(logits, elements, seed, stream);
+    else if (dtype == GH_DTYPE_F16)
+        fill_normal<__half>(logits, elements, seed, stream);
+    else
+        fill_normal<__nv_bfloat16>(logits, elements, seed, stream);
 }
 
 void stream_in_place(void *data, size_t bytes, cudaStream_t stream) {

@@ -48,8 +48,7 @@ int main(int argc, char **argv) {
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
 
-    add_context(
-        {{"utc", utc_now()}, {"library_version", gh_version_string()}, {"quick", settings.quick ? "true" : "false"}});
+    add_context({{"library_version", gh_version_string()}, {"quick", settings.quick ? "true" : "false"}});
     add_context(bench::host_context());
 #if GREYHOUND_BENCH_CUDA
     if (bench::have_device()) {
