@@ -16,6 +16,7 @@ struct Case {
     double ignored = 0;  // fraction of rows whose label is ignore_index
     float z_loss_multiplier = 0;
 
+    bool on_host() const { return group == "host"; }
     int64_t elements() const { return batch * vocab; }
     size_t bytes() const { return static_cast<size_t>(elements()) * (dtype == GH_DTYPE_F32 ? 4 : 2); }
 

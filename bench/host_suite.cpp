@@ -89,11 +89,9 @@ std::string processor_name() {
 }  // namespace
 
 void register_host_suite(const Settings &settings) {
-    std::vector<Case> cases = parse_cases(
-        "host  f32,bf16,f16  256   128256\n"
-        "host  f32,bf16,f16  1024  32000\n"
-        "host  f32,bf16,f16  512   50257\n"
-        "host  f32,bf16,f16  8192  1024\n");
+    std::vector<Case> cases;
+    for (const Case &c : all_cases())
+        if (c.on_host()) cases.push_back(c);
     // One small enough for a test that only asks whether the program works.
     const std::vector<Case> tiny = parse_cases("host_tiny f32,bf16,f16 16 1000");
     cases.insert(cases.end(), tiny.begin(), tiny.end());
