@@ -6,12 +6,11 @@
 # Stages, all by default, in this order:
 #   build     configure and build (preset "hopper", unless --build-dir names a directory)
 #   test      ctest, the tests with the label gpu
-#   sanitize  compute-sanitizer's four tools over the GPU tests that the variable SANITIZE_FILTER finds
+#   sanitize  compute-sanitizer's four tools over those GPU tests that are quick enough under it
 #   bench     bench/run.sh on this build; --quick goes on to it
 #
 # Environment:
-#   SANITIZE_FILTER  a GoogleTest filter (default: tests with Sanitize in their name or, if a program has none,
-#                    all of it)
+#   SANITIZE_TESTS   a regular expression that finds the names of the tests to sanitize
 #   SANITIZE_TOOLS   default: memcheck racecheck initcheck synccheck
 #   BENCH_STAGES     stages for bench/run.sh (default: all that a given build allows)
 set -eu
@@ -41,29 +40,23 @@ build() {
     fi
 }
 
-# The GPU tests' programs, as ctest knows them.
-gpu_test_programs() {
-    ctest --test-dir "$directory" -L gpu -N -V | sed -n 's/^.*Test command: "\{0,1\}\([^" ]*_test\)"\{0,1\}.*$/\1/p' |
-        sort -u
+# The commands of the GPU tests that are to be sanitized, one a line, quoted as for a shell.
+sanitized_commands() {
+    ctest --test-dir "$directory" -L gpu -R "$sanitize_tests" -N -V | sed -n 's/^[0-9]*: Test command: //p'
 }
 
 sanitize() {
-    programs=$(gpu_test_programs)
-    [ -n "$programs" ] || { echo "gpu.sh: no GPU test programs in $directory" >&2; return 1; }
-    status=0
-    for program in $programs; do
-        filter=${SANITIZE_FILTER:-*Sanitize*}
-        if [ -z "${SANITIZE_FILTER:-}" ] && ! "$program" --gtest_filter="$filter" --gtest_list_tests | grep -q '^  '; then
-            filter='*'
-        fi
-        for tool in ${SANITIZE_TOOLS:-memcheck racecheck initcheck synccheck}; do
-            echo "-- $tool: $(basename "$program") --gtest_filter=$filter"
+    commands=$(sanitized_commands)
+    [ -n "$commands" ] || { echo "gpu.sh: no GPU test matches $sanitize_tests in $directory" >&2; return 1; }
+    for tool in ${SANITIZE_TOOLS:-memcheck racecheck initcheck synccheck}; do
+        echo "$commands" | while read -r command; do
+            echo "-- $tool: $command"
             # CUDA's errors that a test provokes on purpose are the test's business, hence --report-api-errors no.
-            compute-sanitizer --tool "$tool" --error-exitcode 9 --report-api-errors no \
-                "$program" --gtest_filter="$filter" --gtest_brief=1 || status=1
+            eval "compute-sanitizer --tool $tool --error-exitcode 9 --report-api-errors no $command" </dev/null ||
+                echo failed >>"$sanitize_failures"
         done
     done
-    return $status
+    [ ! -s "$sanitize_failures" ]
 }
 
 bench() {
@@ -73,6 +66,9 @@ bench() {
 }
 
 directory=${build_dir:-$root/build/hopper}
+sanitize_tests=${SANITIZE_TESTS:-values|ignored_rows|special_values|labels|bounds|streams|graph_capture}
+sanitize_failures=$(mktemp)
+trap 'rm -f "$sanitize_failures"' EXIT
 failed=
 for stage in $stages; do
     echo "== $stage"
