@@ -40,7 +40,9 @@ def main():
 
     if (arguments.build_dir / "CMakeCache.txt").exists():
         shutil.rmtree(arguments.build_dir)
-    configure = run("cmake", "-S", ROOT, "-B", arguments.build_dir, "-DCMAKE_BUILD_TYPE=Release", *arguments.cmake_flags)
+    configure = run(
+        "cmake", "-S", ROOT, "-B", arguments.build_dir, "-DCMAKE_BUILD_TYPE=Release", *arguments.cmake_flags
+    )
     build = run("cmake", "--build", arguments.build_dir, "--target", "greyhound", "--parallel", arguments.jobs)
     library = (arguments.build_dir / "libgreyhound.so").resolve()
     nvcc = cached(arguments.build_dir, "CMAKE_CUDA_COMPILER")
@@ -51,7 +53,9 @@ def main():
         "configure_seconds": configure,
         "build_seconds": build,
         "library_bytes": library.stat().st_size,
-        "compiler": context.output_of(cached(arguments.build_dir, "CMAKE_CXX_COMPILER") or "c++", "--version").split("\n")[0],
+        "compiler": context.output_of(cached(arguments.build_dir, "CMAKE_CXX_COMPILER") or "c++", "--version").split(
+            "\n"
+        )[0],
         "nvcc": nvcc_release.group(1) if nvcc_release else None,
     }
     arguments.output.parent.mkdir(parents=True, exist_ok=True)

@@ -29,9 +29,7 @@ class Canvas:
     def line(self, points, colour, width=1.0, dash=""):
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         dashes = f' stroke-dasharray="{dash}"' if dash else ""
-        self.parts.append(
-            f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width:g}"{dashes}/>'
-        )
+        self.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width:g}"{dashes}/>')
 
     def dot(self, x, y, colour):
         self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>')
@@ -74,7 +72,7 @@ def heat_map(title, columns, rows, cells, x_label, y_label):
                 canvas.rect(x, y, width - 2, height - 2, "#f2f2f2")
                 continue
             value, lines = cells[r][c]
-            share = (value - low) / (high - low) if high > low else 0.5
+            share = (value - low) / (high - low) if high > 1.02 * low else 0.5
             fill = "#%02x%02x%02x" % tuple(round(a + (b - a) * share) for a, b in zip((253, 237, 220), (192, 57, 43)))
             canvas.rect(x, y, width - 2, height - 2, fill)
             for i, line in enumerate(lines):
@@ -123,8 +121,8 @@ def bar_chart(title, groups, series, x_label, y_label):
 
 def line_chart(title, series, x_label, y_label):
     """series: name -> [(x, y)]. Both axes are logarithmic: a cost that grows linearly has slope 1."""
-    left, top, plot_width, plot_height = 70, 70, 700, 320
-    canvas = Canvas(left + plot_width + 20, top + plot_height + 60, title)
+    left, top, plot_width, plot_height = 70, 70, 690, 320
+    canvas = Canvas(left + plot_width + 40, top + plot_height + 60, title)
     legend(canvas, series, left, 50)
     points = [point for values in series.values() for point in values]
     xs = sorted({x for x, _ in points})

@@ -62,7 +62,7 @@ int main(int argc, char **argv) {
     bench::register_host_suite(settings);
 
     MedianReporter reporter;
-    benchmark::RunSpecifiedBenchmarks(&reporter);
+    const size_t run = benchmark::RunSpecifiedBenchmarks(&reporter);
     benchmark::Shutdown();
-    return 0;
+    return run > 0 ? 0 : 1;
 }

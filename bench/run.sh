@@ -39,6 +39,7 @@ if [ -z "$build_dir" ]; then
     build_dir=$root/build/release
     all="build $all"
 fi
+case $build_dir in /*) ;; *) build_dir=$PWD/$build_dir ;; esac
 stages=${stages:-$all}
 [ -n "$results" ] || results=$root/bench/results/$("$python" "$root/bench/peers/context.py")
 commit=${GREYHOUND_COMMIT:-$(git -C "$root" rev-parse HEAD 2>/dev/null || echo unknown)}

@@ -52,7 +52,7 @@ def run(command, environment):
     except (OSError, subprocess.TimeoutExpired) as error:
         return {"error": str(error)[:300]}
     if done.returncode != 0:
-        return {"error": " ".join(done.stderr.split()[-40:])[:300]}
+        return {"error": (done.stderr.strip().splitlines() or ["no output"])[-1][:300]}
     marks = json.loads(done.stdout.splitlines()[-1])
     return {mark: round(at - launched, 4) for mark, at in marks.items() if mark != "loss"}
 
@@ -81,14 +81,20 @@ def main():
     subprocess.run([sys.executable, "-c", "import torch"], check=False, capture_output=True)
     results = {}
     if arguments.first_loss:
-        results["Greyhound, from C"] = measure([arguments.first_loss, "cuda"], environment)
+        label = "Greyhound, from C"
+        results[label] = measure([os.path.abspath(arguments.first_loss), "cuda"], environment)
+        print(f"{label:24} {results[label]}", flush=True)
     for implementation in ALL:
         command = [sys.executable, os.path.abspath(__file__), "--child", implementation.name]
         label = "Greyhound, beside torch" if implementation.name == "Greyhound" else implementation.name
         results[label] = measure(command, environment)
         print(f"{label:24} {results[label]}", flush=True)
     document = {
-        "context": {**context.common(), "gpu": context.nvidia_smi("name"), "driver": context.nvidia_smi("driver_version")},
+        "context": {
+            **context.common(),
+            "gpu": context.nvidia_smi("name"),
+            "driver": context.nvidia_smi("driver_version"),
+        },
         "results": results,
     }
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
