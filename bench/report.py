@@ -59,11 +59,11 @@ comparison, Python needs torch, `liger-kernel` and `quack-kernels`; what is miss
   `cudaMemcpyAsync` from device to device of as many bytes as the logits have, which reads and writes the same amount
   as the call must; `in place` is a kernel that reads the logits and writes them back unchanged, with 16-byte accesses.
   *Of memcpy* is memcpy's median time / the call's median time.
-- **Peers** take the same shapes and are timed in the same way, from Python (slow ones with fewer repetitions). Each is used in the way that is fastest
-  for it: torch's `cross_entropy` and its gradient, plain and under `torch.compile` (compiled anew for each shape);
-  Liger's autograd function, whose forward pass computes the gradient in place; Quack's single kernel for loss and
-  gradient in place. Greyhound is called through ctypes, and zeroing its sums is part of its time there. Each result is
-  first compared with a plain fp32 computation; one that is wrong is not timed.
+- **Peers** take the same shapes and are timed in the same way, from Python (slow ones with fewer repetitions). Each is
+  used in the way that is fastest for it: torch's `cross_entropy` and its gradient, plain and under `torch.compile`
+  (compiled anew for each shape); Liger's autograd function, whose forward pass computes the gradient in place; Quack's
+  single kernel for loss and gradient in place. Greyhound is called through ctypes, and zeroing its sums is part of its
+  time there. Each result is first compared with a plain fp32 computation; one that is wrong is not timed.
 - **Peak memory** is the most that a call held above the logits (and what was there before): from torch's allocator,
   and what left the GPU's free memory past it.
 - **Start-up** is from the start of a process to its first finished loss (1024 x 32000, bf16): *cold* with empty
@@ -293,10 +293,11 @@ def device_section(results):
 
 
 def host_time_section(results):
-    rows = [
-        (shape_of(name), f"{m['real_time']:.2f}", f"{m['bare_us']:.2f}", f"{m['real_time'] / m['bare_us']:.2f}", f"{m['kernels']:.0f}")
-        for name, m in results.issue.items()
-    ]  # fmt: skip
+    rows = []
+    for name, m in results.issue.items():
+        ratio = m["real_time"] / m["bare_us"]
+        kernels = f"{m['kernels']:.0f}"
+        rows.append((shape_of(name), f"{m['real_time']:.2f}", f"{m['bare_us']:.2f}", f"{ratio:.2f}", kernels))
     text = "### Host time of a call\n\n" + table(["shape", "call, us", "bare launch, us", "ratio", "kernels"], rows)
     if results.checks:
         text += "\n\nCalls that end at a check, before any work:\n\n" + table(
@@ -345,7 +346,7 @@ def memory_section(results):
         rows.append((shape_of(name), bytes_text(case["bytes"]), *("-" if c is None else bytes_text(c) for c in cells)))
     if not rows:
         return ""
-    note = "\n\nGreyhound's is one allocation of its three sums, which the caller makes: torch hands out 512 bytes at least."
+    note = "\n\nThe three sums that Greyhound adds to are the caller's, made before the call, and not counted."
     return "### Peak memory above the logits\n\n" + table(["shape", "logits", OURS, *PEERS], rows) + note
 
 

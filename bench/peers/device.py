@@ -63,7 +63,10 @@ def measure(torch, timing, implementation, case, pristine, logits, labels, refer
         if implementation.uncapturable:
             result["graph_error"] = implementation.uncapturable
         else:
-            result["graph_us"] = timing.graph_microseconds(case, step)
+            try:
+                result["graph_us"] = timing.graph_microseconds(case, step)
+            except Exception as error:
+                result["graph_error"] = one_line(error)
     return result
 
 
