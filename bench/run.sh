@@ -1,0 +1,83 @@
+#!/bin/sh
+# Runs the whole benchmark and leaves its results in bench/results/<gpu>/.
+#
+#   bench/run.sh [--build-dir DIR] [--results DIR] [--quick] [STAGE...]
+#
+# Stages, all by default, in this order:
+#   build    a clean build of the library with 2 jobs, timed; then the benchmark program
+#   device   greyhound_bench: GPU time and host time of a call           -> greyhound.json
+#   peers    other implementations on the GPU, on the same shapes        -> peers.json
+#   startup  process start to first loss, for each implementation        -> startup.json
+#   host     the CPU engine, and torch on the CPU                        -> host.json, peers_host.json
+#
+# With --build-dir, that build is measured, and there is no stage "build".
+# The peers need Python 3 with torch, liger-kernel and quack-kernels; what is missing is reported and left out.
+# Environment: PYTHON (python3), GREYHOUND_COMMIT (for sources without their git history),
+# PEERS_FLAGS (further flags for bench/peers/device.py, such as "--only grid/bf16 --merge").
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+python=${PYTHON:-python3}
+build_dir=
+results=
+quick=
+stages=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --build-dir) build_dir=$2; shift ;;
+        --results) results=$2; shift ;;
+        --quick) quick=--quick ;;
+        build | device | peers | startup | host) stages="$stages $1" ;;
+        -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
+        *) echo "run.sh: unknown argument $1 (--help lists them)" >&2; exit 2 ;;
+    esac
+    shift
+done
+
+all="device peers startup host"
+if [ -z "$build_dir" ]; then
+    build_dir=$root/build/release
+    all="build $all"
+fi
+case $build_dir in /*) ;; *) build_dir=$PWD/$build_dir ;; esac
+stages=${stages:-$all}
+[ -n "$results" ] || results=$root/bench/results/$("$python" "$root/bench/peers/context.py")
+commit=${GREYHOUND_COMMIT:-$(git -C "$root" rev-parse HEAD 2>/dev/null || echo unknown)}
+GREYHOUND_COMMIT=$commit
+GREYHOUND_LIBRARY=$build_dir/libgreyhound.so
+export GREYHOUND_COMMIT GREYHOUND_LIBRARY
+mkdir -p "$results"
+
+# Runs greyhound_bench on the benchmarks that the pattern $1 finds, into the file $2.
+bench() {
+    "$build_dir/bench/greyhound_bench" $quick --benchmark_filter="$1" --benchmark_context=commit="$commit" \
+        --benchmark_out="$results/$2" --benchmark_out_format=json
+}
+
+# A stage that fails does not take the others with it; the script's status tells of it in the end.
+failed=
+for stage in $stages; do
+    echo "== $stage"
+    case $stage in
+        build)
+            "$python" "$root/bench/build_cost.py" --build-dir "$build_dir" --output "$root/bench/results/build.json" &&
+                cmake --build "$build_dir" --parallel
+            ;;
+        device) bench '^(device|issue)' greyhound.json ;;
+        peers)
+            # PEERS_FLAGS holds several words.
+            # shellcheck disable=SC2086
+            "$python" "$root/bench/peers/device.py" $quick ${PEERS_FLAGS:-} --output "$results/peers.json"
+            ;;
+        startup)
+            "$python" "$root/bench/peers/startup.py" --first-loss "$build_dir/bench/greyhound_first_loss" \
+                --library "$GREYHOUND_LIBRARY" --output "$results/startup.json"
+            ;;
+        host)
+            bench '^host(/|_call)' host.json &&
+                "$python" "$root/bench/peers/host.py" $quick --output "$results/peers_host.json"
+            ;;
+    esac || failed="$failed $stage"
+done
+echo "Results: $results. Next: python3 bench/report.py"
+[ -z "$failed" ] || { echo "run.sh: failed:$failed" >&2; exit 1; }
