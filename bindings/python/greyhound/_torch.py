@@ -38,7 +38,9 @@ def cross_entropy_with_grad(
     sums = launch(logits, target, z_loss_multiplier, ignore_index)
     # Autograd then refuses a backward that had saved these logits, as after any in-place operation.
     torch.autograd.graph.increment_version(logits)
-    return sums[0], sums[1], sums[2]
+    # As plain views of one tensor the three would be one to autograd: an in-place operation on one would count
+    # as one on all. data gives each a history of its own.
+    return sums[0].data, sums[1].data, sums[2].data
 
 
 def check(logits: torch.Tensor, target: object) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from greyhound import _library
+from greyhound.kernels.cross_entropy import cross_entropy_with_grad_kernel
 
 PACKAGE = Path(_library.__file__).parent
 
@@ -52,3 +53,16 @@ def run_python(tmp_path):
         )
 
     return run
+
+
+def require_cuda():
+    """Skips the test unless PyTorch and libgreyhound both have a CUDA device to use."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    try:
+        cross_entropy_with_grad_kernel(torch.zeros(1, 1, device="cuda"), torch.zeros(1, device="cuda").long())
+    except RuntimeError as error:
+        if "built without CUDA" not in str(error):
+            raise
+        pytest.skip("libgreyhound was built without its CUDA engine")
