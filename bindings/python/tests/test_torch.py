@@ -217,7 +217,9 @@ def test_functional_passes_the_gradient_on(generator, device):
     dlogits = (hidden @ weight.detach().t()).contiguous()
     cross_entropy_with_grad_kernel(dlogits, target)
     # The same dlogits / 5, up to the roundings of a quotient, a product and 5-term sums.
-    torch.testing.assert_close(weight.grad, dlogits.t() @ hidden / 5, rtol=0, atol=16 * 2**-24 * hidden.abs().sum())
+    torch.testing.assert_close(
+        weight.grad, dlogits.t() @ hidden / 5, rtol=0, atol=16 * 2**-24 * hidden.abs().sum().item()
+    )
 
 
 def test_functional_where_no_gradient_is_needed(generator, device):
@@ -339,8 +341,10 @@ def test_label_out_of_range_on_cuda(cuda, generator):
     assert same_bits(logits[[0, 2]], good[[0, 2]])
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_nothing_waits_for_the_device(cuda, generator):
     logits, target = draw(generator, 64, 1000, cuda)
+    cross_entropy_with_grad_kernel(logits, target)  # the first launch may wait for its code to be loaded
     torch.cuda.set_sync_debug_mode("error")
     try:
         cross_entropy_with_grad_kernel(logits, target)

@@ -113,6 +113,6 @@ class _CrossEntropy(torch.autograd.Function):
         dlogits, divisor = ctx.saved_tensors
         scale = upstream if divisor is None else upstream / divisor
         # As a [1, 1] tensor the scale takes part in type promotion: the product is formed in float32.
-        # As a 0-d tensor it would be rounded to the logits' dtype first.
+        # As a 0-d CUDA tensor it would be rounded to the logits' dtype first.
         gradient = torch.mul(dlogits, scale.reshape(1, 1), out=torch.empty_like(dlogits))
         return gradient, None, None, None, None, None
