@@ -1,0 +1,29 @@
+"""Greyhound: cross-entropy for training, loss and gradient in one pass.
+
+``greyhound.kernels.cross_entropy``
+    The raw kernel helper, for PyTorch tensors and NumPy arrays.
+``greyhound.nn.functional``
+    The same with autograd, for PyTorch.
+
+Importing this package needs neither PyTorch nor NumPy, and does not load
+libgreyhound: the first call does. See ``greyhound._library`` for where it looks.
+"""
+
+from __future__ import annotations
+
+from greyhound import _library
+from greyhound._errors import LabelError, LibraryNotFoundError
+
+__all__ = ["LabelError", "LibraryNotFoundError", "__version__", "library_version"]
+
+__version__ = "0.1.0"
+
+
+def library_version() -> str:
+    """The version of the loaded library, such as ``"0.1.0"``.
+
+    Raises:
+        LibraryNotFoundError: the library could not be loaded.
+    """
+    version: bytes = _library.load().gh_version_string()
+    return version.decode()

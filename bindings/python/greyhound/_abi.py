@@ -1,0 +1,65 @@
+"""The C ABI of libgreyhound, as ``greyhound/greyhound.h`` declares it.
+
+Everything that must agree with the header stands here and nowhere else: the
+version, the constants, and for each function its result and its parameters by
+name and in order. ctypes has no use for the type behind a pointer, so each
+pointer parameter is a ``c_void_p`` that takes an address.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+# The header's version that these declarations were written for.
+GH_VERSION_MAJOR = 0
+GH_VERSION_MINOR = 1
+
+GH_SUCCESS = 0
+GH_ERROR_NULL_POINTER = 1
+GH_ERROR_INVALID_SIZE = 2
+GH_ERROR_INVALID_DTYPE = 3
+GH_ERROR_INVALID_VALUE = 4
+GH_ERROR_MISALIGNED_POINTER = 5
+GH_ERROR_OVERLAP = 6
+GH_ERROR_UNREACHABLE_POINTER = 7
+GH_ERROR_LABEL_OUT_OF_RANGE = 8
+GH_ERROR_NO_CUDA = 9
+GH_ERROR_NO_DEVICE = 10
+GH_ERROR_UNSUPPORTED_DEVICE = 11
+GH_ERROR_CUDA = 12
+
+GH_DTYPE_F32 = 0
+GH_DTYPE_F16 = 1
+GH_DTYPE_BF16 = 2
+
+gh_status = ctypes.c_int32
+gh_dtype = ctypes.c_int32
+gh_stream = ctypes.c_void_p
+
+# (gh_stream)(intptr_t)-1, as the unsigned number that ctypes gives for it.
+GH_STREAM_HOST = 2 ** (8 * ctypes.sizeof(ctypes.c_void_p)) - 1
+
+# Name: (result, {parameter: type}).
+FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "gh_version": (ctypes.c_uint32, {}),
+    "gh_version_string": (ctypes.c_char_p, {}),
+    "gh_status_string": (ctypes.c_char_p, {"status": gh_status}),
+    "gh_last_error": (ctypes.c_char_p, {}),
+    "gh_cross_entropy_fwd_bwd": (
+        gh_status,
+        {
+            "logits": ctypes.c_void_p,
+            "dtype": gh_dtype,
+            "labels": ctypes.c_void_p,
+            "batch": ctypes.c_int64,
+            "vocab": ctypes.c_int64,
+            "z_loss_multiplier": ctypes.c_float,
+            "ignore_index": ctypes.c_int64,
+            "ce_sum": ctypes.c_void_p,
+            "z_sum": ctypes.c_void_p,
+            "n_valid": ctypes.c_void_p,
+            "stream": gh_stream,
+        },
+    ),
+}
