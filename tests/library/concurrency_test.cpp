@@ -46,8 +46,7 @@ TEST(Concurrency, ThreadsDoNotDisturbEachOther) {
                 wrong.vocab = -t;
                 refused[static_cast<size_t>(t)] += call(wrong) == GH_ERROR_INVALID_SIZE;
                 Outcome &outcome = outcomes[static_cast<size_t>(k)];
-                outcome.status = call(placed.arguments);
-                const gh_status status = outcome.status;
+                const gh_status status = call(placed.arguments);
                 outcome = placed.fetch();
                 outcome.status = status;
             }

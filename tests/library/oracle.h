@@ -5,7 +5,8 @@
 //   exp(-d_j)  The argument d_j * log2(e) is rounded in the difference, the constant and the product:
 //              3 u d_j relative to the result, and 4 u from an exponential good to 2 ulp.
 //   S          Each addition rounds by u. Rows are summed in at least 256 independent partial sums,
-//              so that one meets at most V / 256 terms: u (4 + V / 256 + 3 D), where D is the mean of
+//              so that one meets at most V / 256 terms (a rescaling by an online maximum is part of
+//              its term): u (4 + V / 256 + 3 D), where D is the mean of
 //              d_j weighted by exp(-d_j).
 //   p_j        The two above, the quotient (3 u with a reciprocal), the scale and the reductions
 //              between lanes: u (16 + V / 256 + 3 (d_j + D)).

@@ -1,6 +1,7 @@
 // Every kind of stream: default, legacy, per thread, blocking or not, of the current device or another.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -58,6 +59,37 @@ TEST_F(Streams, WorkIsOrderedAfterTheStreamsEarlierWork) {
     engine().release(source);
 }
 
+// Every thread puts a call on each of its streams before it waits for any of them.
+TEST_F(Streams, EightThreadsOfEightStreamsEach) {
+    constexpr size_t count = 8;
+    std::vector<Problem> problems;
+    for (size_t k = 0; k < count * count; k++)
+        problems.push_back(
+            random_problem(random, all_dtypes[k % 3], uniform(random, 1, 200), uniform(random, 1, 9000)));
+    std::vector<Outcome> outcomes(problems.size());
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < count; t++)
+        threads.emplace_back([&, t] {
+            std::vector<std::unique_ptr<CudaEngine>> engines;
+            std::vector<std::unique_ptr<Placed>> calls;
+            for (size_t k = 0; k < count; k++) {
+                engines.push_back(std::make_unique<CudaEngine>());
+                calls.push_back(std::make_unique<Placed>(problems[t * count + k], *engines.back()));
+            }
+            std::vector<gh_status> statuses;
+            for (const auto &placed : calls) statuses.push_back(call(placed->arguments));
+            for (size_t k = 0; k < count; k++) {
+                outcomes[t * count + k] = calls[k]->fetch();
+                outcomes[t * count + k].status = statuses[k];
+            }
+        });
+    for (std::thread &thread : threads) thread.join();
+    for (size_t k = 0; k < problems.size(); k++) {
+        EXPECT_EQ(outcomes[k].status, GH_SUCCESS);
+        check(problems[k], outcomes[k]);
+    }
+}
+
 TEST_F(Streams, ThePerThreadStreamInSeveralThreads) {
     std::vector<Problem> problems;
     for (int t = 0; t < 8; t++) problems.push_back(random_problem(random, all_dtypes[t % 3], 30, 2000 + t));
@@ -67,8 +99,7 @@ TEST_F(Streams, ThePerThreadStreamInSeveralThreads) {
         threads.emplace_back([&, t] {
             CudaEngine where(0, cudaStreamPerThread);
             Placed placed(problems[t], where);
-            outcomes[t].status = call(placed.arguments);
-            const gh_status status = outcomes[t].status;
+            const gh_status status = call(placed.arguments);
             outcomes[t] = placed.fetch();
             outcomes[t].status = status;
         });
