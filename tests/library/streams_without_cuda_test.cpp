@@ -1,0 +1,49 @@
+// A CUDA stream where there is no CUDA: a clear error, nothing written, and a host engine that goes on
+// working. In a build with the CUDA engine this program runs with every device hidden.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+#include "check.h"
+#include "engine.h"
+
+namespace test {
+namespace {
+
+#ifdef GREYHOUND_TEST_CUDA
+constexpr gh_status expected = GH_ERROR_NO_DEVICE;
+#else
+constexpr gh_status expected = GH_ERROR_NO_CUDA;
+#endif
+
+TEST(StreamsWithoutCuda, AnswerWithAnError) {
+#ifdef GREYHOUND_TEST_CUDA
+    ASSERT_FALSE(has_cuda_device()) << "run this program with CUDA_VISIBLE_DEVICES=-1";
+#endif
+    Random random = make_random();
+    // The default stream, and the handles of cudaStreamLegacy and cudaStreamPerThread.
+    for (intptr_t handle : {0, 1, 2})
+        for (gh_dtype dtype : all_dtypes) {
+            Placed placed(random_problem(random, dtype, 3, 10));
+            const Arguments host = placed.arguments;
+            placed.arguments.stream = reinterpret_cast<gh_stream>(handle);
+            EXPECT_EQ(call(placed.arguments), expected) << gh_last_error();
+            EXPECT_NE(std::string(gh_last_error()), "");
+            EXPECT_TRUE(placed.unchanged());
+            EXPECT_EQ(call(host), GH_SUCCESS) << gh_last_error();
+        }
+}
+
+// What is wrong with the arguments themselves comes first, so that it is found without a GPU.
+TEST(StreamsWithoutCuda, ArgumentsAreStillChecked) {
+    Random random = make_random();
+    Placed placed(random_problem(random, GH_DTYPE_F32, 3, 10));
+    placed.arguments.stream = nullptr;
+    placed.arguments.vocab = -1;
+    EXPECT_EQ(call(placed.arguments), GH_ERROR_INVALID_SIZE) << gh_last_error();
+    EXPECT_STREQ(gh_last_error(), "vocab = -1: must be at least 1");
+}
+
+}  // namespace
+}  // namespace test
