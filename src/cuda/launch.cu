@@ -44,7 +44,8 @@ cudaError_t launch_kernel(void (*kernel)(Parameters...), const Plan &plan, cudaS
     config.dynamicSmemBytes = static_cast<size_t>(plan.shared_bytes);
     config.stream = stream;
     config.attrs = &cluster;
-    config.numAttrs = plan.cluster_blocks > 1 ? 1 : 0;
+    // Also for clusters of one block: without the attribute, the ring's cluster instructions are illegal.
+    config.numAttrs = plan.strategy == Strategy::ring ? 1 : 0;
     return cudaLaunchKernelEx(&config, kernel, parameters...);
 }
 
