@@ -212,8 +212,9 @@ gh_status check_pointers(const Driver &driver, const Device &device, int ordinal
 
 Shape shape_of(const CrossEntropy &call) {
     const int element = static_cast<int>(element_size(call.dtype));
-    const bool aligned = reinterpret_cast<uintptr_t>(call.logits) % 16 == 0 && call.vocab * element % 16 == 0;
-    return {element, call.batch, call.vocab, aligned};
+    const uint64_t row_bytes = static_cast<uint64_t>(call.vocab) * static_cast<uint64_t>(element);
+    const uint64_t bits = reinterpret_cast<uintptr_t>(call.logits) | row_bytes | 128;
+    return {element, call.batch, call.vocab, static_cast<int>(bits & -bits)};
 }
 
 }  // namespace

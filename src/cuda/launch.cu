@@ -7,13 +7,13 @@
 namespace gh::cuda {
 namespace {
 
-using SmallRowsKernel = void (*)(RowParameters, int row_lanes);
+using SmallRowsKernel = void (*)(RowParameters);
 using RingKernel = void (*)(RingParameters);
 using BlockRowKernel = void (*)(RowParameters, int64_t cached_vectors);
 
 // Every kernel of one element type.
 struct Kernels {
-    SmallRowsKernel small_rows[4];  // 1, 2, 4, 8 vectors per lane
+    SmallRowsKernel small_rows[7];  // as small_rows_shapes
     RingKernel ring_aligned;
     RingKernel ring_unaligned;
     BlockRowKernel block_row;
@@ -21,7 +21,8 @@ struct Kernels {
 
 template <typename T>
 constexpr Kernels kernels_of{
-    {small_rows_kernel<T, 1>, small_rows_kernel<T, 2>, small_rows_kernel<T, 4>, small_rows_kernel<T, 8>},
+    {small_rows_kernel<T, 0>, small_rows_kernel<T, 1>, small_rows_kernel<T, 2>, small_rows_kernel<T, 3>,
+     small_rows_kernel<T, 4>, small_rows_kernel<T, 5>, small_rows_kernel<T, 6>},
     ring_kernel<T, true>,
     ring_kernel<T, false>,
     block_row_kernel<T>};
@@ -100,16 +101,10 @@ cudaError_t launch(const CrossEntropy &call, const Plan &plan, cudaStream_t stre
                              call.ce_sum, call.z_sum,        call.n_valid};
     const Kernels &k = kernels(call.dtype);
     switch (plan.strategy) {
-        case Strategy::small_rows: {
-            const int index = plan.vectors_per_lane == 8 ? 3 : plan.vectors_per_lane / 2;
-            return launch_kernel(k.small_rows[index], plan, stream, rows, plan.row_lanes);
-        }
-        case Strategy::ring: {
-            const bool aligned = reinterpret_cast<uintptr_t>(call.logits) % 16 == 0 &&
-                                 call.vocab * static_cast<int64_t>(element_size(call.dtype)) % 16 == 0;
-            return launch_kernel(aligned ? k.ring_aligned : k.ring_unaligned, plan, stream,
+        case Strategy::small_rows: return launch_kernel(k.small_rows[plan.small_rows], plan, stream, rows);
+        case Strategy::ring:
+            return launch_kernel(plan.ring.aligned ? k.ring_aligned : k.ring_unaligned, plan, stream,
                                  RingParameters{rows, plan.ring});
-        }
         case Strategy::block_row: return launch_kernel(k.block_row, plan, stream, rows, plan.cached_vectors);
     }
     return cudaErrorInvalidValue;

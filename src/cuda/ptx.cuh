@@ -28,6 +28,10 @@ __device__ __forceinline__ void fence_mbarrier_init() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
+__device__ __forceinline__ void mbarrier_arrive(uint64_t *barrier) {
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
 // Arrives once and announces `bytes` that asynchronous operations will write.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t *barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
@@ -108,6 +112,26 @@ __device__ __forceinline__ void fence_proxy_async() {
 
 // ---- Ordinary global accesses with a cache hint ----------------------------------------------------
 
+// The same with an L2 policy.
+__device__ __forceinline__ uint4 ld_global_hint(const uint4 *pointer, uint64_t policy) {
+    uint4 value;
+    asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                 : "l"(pointer), "l"(policy)
+                 : "memory");
+    return value;
+}
+
+__device__ __forceinline__ void st_global_hint(uint4 *pointer, uint4 value, uint64_t policy) {
+    asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(pointer), "r"(value.x),
+                 "r"(value.y), "r"(value.z), "r"(value.w), "l"(policy)
+                 : "memory");
+}
+
+__device__ __forceinline__ void prefetch_global_l2(const void *pointer) {
+    asm volatile("prefetch.global.L2::evict_last [%0];" ::"l"(pointer) : "memory");
+}
+
 // Writes data that will not be read soon.
 __device__ __forceinline__ void st_global_cs(uint4 *pointer, uint4 value) {
     asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(pointer), "r"(value.x), "r"(value.y), "r"(value.z),
@@ -154,12 +178,11 @@ __device__ __forceinline__ uint32_t mapa(const void *shared, uint32_t rank) {
     return remote;
 }
 
-// Stores 16 bytes in another block's shared memory and completes 16 bytes on that block's barrier.
-__device__ __forceinline__ void st_async(uint32_t remote, float4 value, uint32_t remote_barrier) {
-    asm volatile(
-        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(remote),
-        "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(remote_barrier)
-        : "memory");
+// Stores 8 bytes in another block's shared memory and completes 8 bytes on that block's barrier.
+__device__ __forceinline__ void st_async(uint32_t remote, float2 value, uint32_t remote_barrier) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(remote),
+                 "f"(value.x), "f"(value.y), "r"(remote_barrier)
+                 : "memory");
 }
 
 }  // namespace gh::ptx

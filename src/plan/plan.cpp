@@ -23,24 +23,23 @@ int log2_of(int power_of_two) {
 // ---- small_rows --------------------------------------------------------------------------------
 
 bool small_rows_can(const Shape &shape) {
-    return shape.aligned && shape.vocab * shape.element_bytes <= small_rows_max_bytes;
+    return shape.row_alignment >= 16 && shape.vocab * shape.element_bytes <= small_rows_max_vectors * 16;
 }
 
 Plan plan_small_rows(const Shape &shape, const DeviceProperties &device) {
     Plan plan{};
     plan.strategy = Strategy::small_rows;
     const int vectors = static_cast<int>(shape.vocab * shape.element_bytes / 16);
-    // Few lanes with several vectors each: fewer shuffles per row, and more loads under way per lane.
-    plan.vectors_per_lane = 1;
-    while (plan.vectors_per_lane < 4 && plan.vectors_per_lane < vectors) plan.vectors_per_lane *= 2;
-    plan.row_lanes = 1;
-    while (plan.row_lanes * plan.vectors_per_lane < vectors && plan.row_lanes < warp_lanes) plan.row_lanes *= 2;
-    while (plan.row_lanes * plan.vectors_per_lane < vectors) plan.vectors_per_lane *= 2;
-    const int rows_per_block = small_rows_threads / plan.row_lanes;
+    while (small_rows_shapes[plan.small_rows].row_lanes * small_rows_shapes[plan.small_rows].vectors_per_lane < vectors)
+        plan.small_rows++;
+    const int rows_per_block = small_rows_threads / small_rows_shapes[plan.small_rows].row_lanes;
     plan.threads = small_rows_threads;
     plan.cluster_blocks = 1;
-    const int64_t resident = static_cast<int64_t>(device.multiprocessors) * small_rows_blocks_per_multiprocessor;
-    plan.blocks = clamp_to_int(std::min(divide_up(shape.batch, rows_per_block), resident));
+    const SmallRowsShape &instance = small_rows_shapes[plan.small_rows];
+    const int64_t wave = static_cast<int64_t>(device.multiprocessors) * instance.blocks_per_multiprocessor;
+    // With few warps per multiprocessor, several waves even out the differences between them.
+    const int64_t most = instance.vectors_per_lane > 4 ? 6 * wave : wave;
+    plan.blocks = clamp_to_int(std::min(divide_up(shape.batch, rows_per_block), most));
     return plan;
 }
 
@@ -65,14 +64,23 @@ struct Chunks {
     int least;
 };
 
+// A row's vectors as the blocks divide them: with up to a line more than there are, where chunks are cut at lines.
+int64_t row_vectors_at_most(const Shape &shape) {
+    const int64_t vectors = divide_up(shape.vocab, 16 / shape.element_bytes);
+    return shape.row_alignment >= 128 ? vectors : vectors + line_vectors - 1;
+}
+
+int64_t vectors_per_block(const Shape &shape, const Team &team) {
+    return divide_up(divide_up(row_vectors_at_most(shape), team.cluster_blocks), line_vectors) * line_vectors;
+}
+
 Chunks chunks_of(const Shape &shape, const Team &team) {
-    const int64_t per_vector = 16 / shape.element_bytes;
     const int64_t step = static_cast<int64_t>(team.team_warps) * ring_chunk_vectors;
-    const int64_t row_vectors = divide_up(shape.vocab, per_vector);
-    const int64_t block_vectors = divide_up(row_vectors, team.cluster_blocks);
+    const int64_t per_block = vectors_per_block(shape, team);
     // An unaligned row has up to two vectors fewer, and the last block gets what is left.
-    const int64_t last_block = row_vectors - 2 - (team.cluster_blocks - 1) * block_vectors;
-    return {clamp_to_int(divide_up(block_vectors, step)), clamp_to_int(std::max<int64_t>(last_block, 0) / step)};
+    const int64_t row_vectors = shape.vocab / (16 / shape.element_bytes);
+    const int64_t last_block = row_vectors - 2 - (team.cluster_blocks - 1) * per_block;
+    return {clamp_to_int(divide_up(per_block, step)), clamp_to_int(std::max<int64_t>(last_block, 0) / step)};
 }
 
 // Fits the ring into a block's shared memory: as many slots as there is room for.
@@ -81,9 +89,12 @@ RingShape ring_shape(const Shape &shape, const Team &team, const DevicePropertie
     RingShape ring{};
     ring.team_warps = team.team_warps;
     ring.step_shift = log2_of(team.team_warps) + ring_chunk_shift;
-    const int64_t per_vector = 16 / shape.element_bytes;
-    ring.row_vectors = static_cast<int>(shape.vocab / per_vector);
-    ring.vectors_per_block = static_cast<int>(divide_up(divide_up(shape.vocab, per_vector), team.cluster_blocks));
+    ring.aligned = shape.row_alignment >= 128;
+    ring.row_vectors = static_cast<int>(shape.vocab / (16 / shape.element_bytes));
+    ring.vectors_per_block = static_cast<int>(vectors_per_block(shape, team));
+    // The first chunk of a row can skip the start of its line only if it is a full chunk.
+    const int step = 1 << ring.step_shift;
+    ring.cut_at_lines = !ring.aligned && ring.vectors_per_block >= step && ring.row_vectors - 2 >= step;
     for (ring.exchanges = 2; ring.exchanges <= 4; ring.exchanges *= 2) {
         ring.slots = ring_max_slots;
         while (ring.slots > 1 &&
@@ -109,7 +120,7 @@ double ring_cost(const Shape &shape, const Team &team, const DeviceProperties &d
     const double rounds = static_cast<double>(divide_up(shape.batch, teams));
     const double row_bytes = static_cast<double>(shape.vocab) * shape.element_bytes;
     const double bytes_per_multiprocessor = row_bytes * ring_warps / team.warps();
-    const double again = std::max(0, chunks - ring.slots) / (2.0 * std::max(chunks, 1));
+    const double again = chunks > ring.slots ? 0.2 + 0.5 * (chunks - ring.slots) / chunks : 0.0;
     const double exchange = team.cluster_blocks > 1 ? 1000.0 : team.team_warps > 1 ? 600.0 : 300.0;
     return rounds * (exchange + bytes_per_multiprocessor * 0.065 * (1.0 + again));
 }

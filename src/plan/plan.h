@@ -13,7 +13,7 @@ struct Shape {
     int element_bytes;
     int64_t batch;
     int64_t vocab;
-    bool aligned;  // every row starts and ends at a multiple of 16 bytes
+    int row_alignment;  // a power of two: every row starts and ends at a multiple of so many bytes
 };
 
 // What a plan needs to know of a device.
@@ -42,8 +42,7 @@ struct Plan {
     int shared_bytes;  // dynamic
 
     // small_rows
-    int vectors_per_lane;  // 1, 2, 4 or 8
-    int row_lanes;         // a power of two, at most 32
+    int small_rows;  // which of small_rows_shapes
 
     // block_row
     int64_t cached_vectors;

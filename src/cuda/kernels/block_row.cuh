@@ -23,6 +23,7 @@ __global__ void __launch_bounds__(block_row_max_threads)
     const int warp = thread / warp_lanes, lane = thread % warp_lanes, warps = threads / warp_lanes;
 
     RowSums sums;
+    sums.clear();
     for (int64_t row = blockIdx.x; row < p.batch; row += gridDim.x) {
         T *const logits = static_cast<T *>(p.logits) + row * p.vocab;
         const int64_t label = __ldg(p.labels + row);

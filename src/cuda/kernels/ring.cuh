@@ -31,7 +31,7 @@
 
 namespace gh {
 
-// What one warp does. `aligned`: every row starts and ends at a multiple of 16 bytes.
+// What one warp does. `aligned`: every row starts and ends at a multiple of 128 bytes.
 template <typename T, bool aligned>
 class RingWarp {
     static constexpr int per_vector = Element<T>::per_vector;
@@ -52,10 +52,13 @@ class RingWarp {
     };
 
     // Where a row starts. Unless all rows are aligned, up to per_vector - 1 elements at either end ("edges") do not
-    // fill a vector; the team's first warp takes them, one to a lane.
+    // fill a vector; the team's first warp takes them, one to a lane. And as the copy engine is slow where a chunk is
+    // not made of whole 128-byte lines, chunks are cut at lines: the row is taken to start up to 7 vectors early, and
+    // the first chunk skips these.
     struct Place {
         uint4 *vectors;       // this warp's first full chunk
         int head;             // elements before the row's first vector
+        int skip;             // vectors between the start of the first line and the row's first vector
         T *edge;              // this lane's, or null
         Partition partition;  // not used if aligned
     };
@@ -79,7 +82,8 @@ class RingWarp {
     const int64_t row_stride;
     uint4 *const ring;
     uint64_t *const full, *const exchange;
-    float4 *const parts;  // [exchanges][team_parts]
+    float2 *const parts;    // [exchanges][team_parts] exp-sums
+    float2 *const targets;  // [exchanges] the label's logit; the second float is unused
     const Partition aligned_partition;
 
     // The producer's place: the next chunk to load.
@@ -113,6 +117,10 @@ class RingWarp {
     __device__ int offset(const Partition &partition, int chunk) const {
         return chunk < partition.full_chunks ? chunk << p.step_shift : partition.last_offset;
     }
+    // The vectors at the start of a chunk that are not part of the row.
+    __device__ int skip(const Place &place, int chunk) const {
+        return !aligned && leads() && chunk == 0 ? place.skip : 0;
+    }
     // How many of a row's chunks stay in the ring from the first pass to the second: the last ones.
     __device__ int resident(const Partition &partition) const {
         return min(partition.chunks(), p.slots - p.stores_pending);
@@ -123,7 +131,8 @@ class RingWarp {
         const int count = min(p.vectors_per_block, max(row_vectors - block_first, 0));
         const int full_chunks = count >> p.step_shift;
         const int left = count & ((1 << p.step_shift) - 1);
-        const int left_each = (left + p.team_warps - 1) >> (p.step_shift - ring_chunk_shift);
+        const int left_each =
+            (((left + p.team_warps - 1) >> (p.step_shift - ring_chunk_shift)) + line_vectors - 1) & -line_vectors;
         return {full_chunks, min(left_each, max(left - member * left_each, 0)),
                 (full_chunks << p.step_shift) + member * (left_each - chunk_vectors),
                 block_first + member * chunk_vectors};
@@ -132,6 +141,7 @@ class RingWarp {
     __device__ Place place_of(T *row) const {
         Place place;
         place.head = 0;
+        place.skip = 0;
         place.edge = nullptr;
         if (!aligned) {
             const int misaligned = static_cast<int>(reinterpret_cast<uintptr_t>(row) % 16 / sizeof(T));
@@ -140,9 +150,11 @@ class RingWarp {
             const int row_vectors = (vocab - place.head) >> per_vector_shift;
             const int inside = row_vectors << per_vector_shift;
             if (leads() && lane < vocab - inside) place.edge = row + (lane < place.head ? lane : lane + inside);
-            place.partition = divide(row_vectors);
+            if (p.cut_at_lines)
+                place.skip = static_cast<int>(reinterpret_cast<uintptr_t>(row + place.head) / 16 % line_vectors);
+            place.partition = divide(row_vectors + place.skip);
         }
-        place.vectors = reinterpret_cast<uint4 *>(row + place.head) + partition_of(place).first_vector;
+        place.vectors = reinterpret_cast<uint4 *>(row + place.head) - place.skip + partition_of(place).first_vector;
         return place;
     }
 
@@ -163,10 +175,12 @@ class RingWarp {
         const Partition &partition = partition_of(load_place);
         const int chunk = load_number < partition.chunks() ? load_number : load_number - partition.chunks();
         if (lane == 0) {
-            const uint32_t bytes = partition.size(chunk) * 16;
+            const int begin = skip(load_place, chunk);
+            const uint32_t bytes = (partition.size(chunk) - begin) * 16;
             ptx::mbarrier_arrive_expect_tx(full + load_slot, bytes);
-            ptx::cp_async_bulk_load(chunk_in_ring(load_slot), load_place.vectors + offset(partition, chunk), bytes,
-                                    full + load_slot, load_policy);
+            ptx::cp_async_bulk_load(chunk_in_ring(load_slot) + begin,
+                                    load_place.vectors + offset(partition, chunk) + begin, bytes, full + load_slot,
+                                    load_policy);
         }
         advance(load_slot);
         load_number++;
@@ -176,7 +190,7 @@ class RingWarp {
         const Partition &partition = partition_of(place);
 #pragma unroll 1
         for (int chunk = 0; chunk < partition.chunks(); chunk++)
-            for (int i = lane; i < partition.size(chunk); i += warp_lanes)
+            for (int i = skip(place, chunk) + lane; i < partition.size(chunk); i += warp_lanes)
                 ptx::st_global_cs(place.vectors + offset(partition, chunk) + i, make_uint4(0, 0, 0, 0));
         if (place.edge != nullptr) *place.edge = Element<T>::from_float(0.0f);
     }
@@ -203,10 +217,10 @@ class RingWarp {
             row.edge_is_target = row.label_in_range && row.place.edge == pointer + label;
             row.target_chunk = -1;
             row.target_element = 0;
-            if (row.label_in_range) {
+            const int column = static_cast<int>(label) - row.place.head;  // negative in the head
+            if (row.label_in_range && column >= 0) {
                 const Partition &partition = partition_of(row.place);
-                const int column = static_cast<int>(label) - row.place.head;  // negative in the head
-                const int vector = (column >> per_vector_shift) - partition.first_vector;
+                const int vector = (column >> per_vector_shift) + row.place.skip - partition.first_vector;
                 const int chunk = vector >> p.step_shift, in_full = vector - (chunk << p.step_shift);
                 const int in_last = vector - partition.last_offset;
                 if (static_cast<unsigned>(chunk) < static_cast<unsigned>(partition.full_chunks)) {
@@ -255,6 +269,8 @@ class RingWarp {
         for (; row.chunks_summed < end; row.chunks_summed++) {
             ptx::mbarrier_wait(full + sum_slot, sum_parity);
             uint4 *const vectors = chunk_in_ring(sum_slot);
+            if (lane < skip(row.place, row.chunks_summed))
+                vectors[lane] = make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity);
             if (row.chunks_summed == row.target_chunk && reads_target(row)) {
                 // The lane that reads the label's logit takes it out of the ring.
                 T *const element = reinterpret_cast<T *>(vectors) + row.target_element;
@@ -285,15 +301,7 @@ class RingWarp {
         }
     }
 
-    // Puts the lanes' sums together. `owner`: this lane knows the label's logit. Returns whether one does.
-    __device__ static bool combine_lanes(Row &row, bool owner) {
-        row.sum = combine_warp(row.sum);
-        const unsigned owners = __ballot_sync(~0u, owner);
-        row.target = __shfl_sync(~0u, row.target, __ffs(owners) - 1);
-        return owners != 0;
-    }
-
-    // Sends this warp's part of the row's sums to every block of the team.
+    // Sends this warp's part of the row's sums to every block of the team, and the label's logit if it is here.
     __device__ void send(Row &row) const {
         bool owner = reads_target(row);
         if (!aligned && row.place.edge != nullptr) {
@@ -306,14 +314,27 @@ class RingWarp {
                 row.sum = combine(row.sum, {max, exp_minus(logit, max)});
             }
         }
-        const bool owned = combine_lanes(row, owner);
+        row.sum = combine_warp(row.sum);
+        const unsigned owners = __ballot_sync(~0u, owner);
+        if (owners != 0) row.target = __shfl_sync(~0u, row.target, __ffs(owners) - 1);
         if (team_parts == 1) return;
         const int slot = row.number & (p.exchanges - 1);
-        float4 *const part = parts + slot * team_parts + rank * p.team_warps + member;
-        if (member == 0 && lane == 0) ptx::mbarrier_arrive_expect_tx(exchange + slot, team_parts * 16);
-        if (lane < blocks)
-            ptx::st_async(ptx::mapa(part, lane), make_float4(row.sum.max, row.sum.sum, row.target, owned ? 1.0f : 0.0f),
-                          ptx::mapa(exchange + slot, lane));
+        float2 *const part = parts + slot * team_parts + rank * p.team_warps + member;
+        if (blocks == 1) {
+            if (lane == 0) {
+                *part = make_float2(row.sum.max, row.sum.sum);
+                if (owners != 0) targets[slot] = make_float2(row.target, 0.0f);
+                ptx::mbarrier_arrive(exchange + slot);
+            }
+            return;
+        }
+        if (member == 0 && lane == 0)
+            ptx::mbarrier_arrive_expect_tx(exchange + slot, (team_parts + (row.label_in_range ? 1 : 0)) * 8);
+        if (lane < blocks) {
+            const uint32_t barrier = ptx::mapa(exchange + slot, lane);
+            ptx::st_async(ptx::mapa(part, lane), make_float2(row.sum.max, row.sum.sum), barrier);
+            if (owners != 0) ptx::st_async(ptx::mapa(targets + slot, lane), make_float2(row.target, 0.0f), barrier);
+        }
     }
 
     // Waits for the parts of the whole team and puts them together.
@@ -321,18 +342,14 @@ class RingWarp {
         if (team_parts == 1) return;
         const int slot = row.number & (p.exchanges - 1);
         ptx::mbarrier_wait_cluster(exchange + slot, row.number / p.exchanges & 1);
-        bool owner = false;
         row.sum = ExpSum();
 #pragma unroll 1
         for (int i = lane; i < team_parts; i += warp_lanes) {
-            const float4 part = parts[slot * team_parts + i];
+            const float2 part = parts[slot * team_parts + i];
             row.sum = combine(row.sum, {part.x, part.y});
-            if (part.w != 0.0f) {
-                row.target = part.z;
-                owner = true;
-            }
         }
-        combine_lanes(row, owner);
+        row.sum = combine_warp(row.sum);
+        row.target = targets[slot].x;
     }
 
     template <bool scaled, int count>
@@ -387,7 +404,9 @@ class RingWarp {
             ptx::fence_proxy_async();
             __syncwarp();
             if (lane == 0) {
-                ptx::cp_async_bulk_store(row.place.vectors + offset(partition, chunk), vectors, n * 16, store_policy);
+                const int begin = skip(row.place, chunk);
+                ptx::cp_async_bulk_store(row.place.vectors + offset(partition, chunk) + begin, vectors + begin,
+                                         (n - begin) * 16, store_policy);
                 ptx::cp_async_bulk_commit_group();
                 if (p.stores_pending == 0)
                     ptx::cp_async_bulk_wait_group_read<0>();
@@ -434,7 +453,8 @@ public:
           ring(reinterpret_cast<uint4 *>(shared) + warp * p.slots * chunk_vectors),
           full(reinterpret_cast<uint64_t *>(shared + p.layout.full) + warp * p.slots),
           exchange(reinterpret_cast<uint64_t *>(shared + p.layout.exchange) + warp / p.team_warps * p.exchanges),
-          parts(reinterpret_cast<float4 *>(shared + p.layout.parts) + warp / p.team_warps * p.exchanges * team_parts),
+          parts(reinterpret_cast<float2 *>(shared + p.layout.parts) + warp / p.team_warps * p.exchanges * team_parts),
+          targets(reinterpret_cast<float2 *>(shared + p.layout.targets) + warp / p.team_warps * p.exchanges),
           aligned_partition(divide(p.row_vectors)) {
         next_row_index = static_cast<int64_t>(blockIdx.x / blocks) * (ring_warps / p.team_warps) + warp / p.team_warps;
         next_pointer = static_cast<T *>(p.logits) + next_row_index * p.vocab;
@@ -448,7 +468,9 @@ public:
         if (lane == 0) {
             for (int i = 0; i < p.slots; i++) ptx::mbarrier_init(full + i, 1);
             if (member == 0)
-                for (int i = 0; i < p.exchanges; i++) ptx::mbarrier_init(exchange + i, 1);
+                for (int i = 0; i < p.exchanges; i++)
+                    // Within a block, each warp arrives; in a cluster, one does, and the rest is counted in bytes.
+                    ptx::mbarrier_init(exchange + i, blocks == 1 ? p.team_warps : 1);
             ptx::fence_mbarrier_init();
         }
         __syncwarp();
@@ -460,6 +482,7 @@ public:
     }
 
     __device__ void run() {
+        sums.clear();
         Row row, next;
         bool have_row = false, more = true;
         while (more || have_row) {
@@ -514,6 +537,7 @@ __global__ void __launch_bounds__(ring_warps *warp_lanes, 1) ring_kernel(const _
     // Loads touch this block only and start at once; sums may be sent when every block's barriers are ready.
     ptx::barrier_cluster_arrive();
     ring_warp.fill();
+    __syncwarp();
     ptx::barrier_cluster_wait();
     // A block that has received the last row's parts gets no more of them, so it may leave before the others.
     ring_warp.run();

@@ -52,7 +52,8 @@ struct RowResult {
     float max;            // over all classes
     float log2_sum;       // log2(sum_j exp(x_j - max))
     float lse;            // log(sum_j exp(x_j))
-    float softmax_scale;  // 1 + 2 * z_loss_multiplier * lse
+    float z_slope;        // 2 * z_loss_multiplier * lse
+    float softmax_scale;  // 1 + z_slope
     float others_sum;     // sum of exp(x_j - max) over all classes but the label
     float target_exp;     // exp(x_y - max)
 };
@@ -68,7 +69,8 @@ __device__ __forceinline__ RowResult finish_row(ExpSum others, float target, boo
     const float sum = r.others_sum + r.target_exp;
     r.log2_sum = sum > 0.0f ? log2f(sum) : NAN;
     r.lse = fmaf(r.log2_sum, ln_2, r.max);
-    r.softmax_scale = z_loss_multiplier == 0.0f ? 1.0f : fmaf(2.0f * z_loss_multiplier, r.lse, 1.0f);
+    r.z_slope = z_loss_multiplier == 0.0f ? 0.0f : 2.0f * z_loss_multiplier * r.lse;
+    r.softmax_scale = 1.0f + r.z_slope;
     return r;
 }
 
@@ -79,6 +81,11 @@ __device__ __forceinline__ float row_loss(ExpSum others, float target) {
     return below < 60.0f ? log1pf(others.sum * expf(below)) : below + logf(others.sum + expf(-below));
 }
 
+// What finish_row() would give a row whose gradient is 0 everywhere, given logits of -inf.
+__device__ __forceinline__ RowResult ignored_row() {
+    return {0.0f, INFINITY, 0.0f, 0.0f, 1.0f, 0.0f, 0.0f};
+}
+
 // exp(x - lse), before scaling.
 __device__ __forceinline__ float softmax(float x, const RowResult &r) {
     return ptx::ex2_approx_ftz(fmaf(x - r.max, log2_e, -r.log2_sum));
@@ -86,7 +93,7 @@ __device__ __forceinline__ float softmax(float x, const RowResult &r) {
 
 // p_y * softmax_scale - 1, without the cancellation at p_y near 1.
 __device__ __forceinline__ float target_gradient(const RowResult &r) {
-    return fmaf(r.target_exp, r.softmax_scale - 1.0f, -r.others_sum) / (r.others_sum + r.target_exp);
+    return fmaf(r.target_exp, r.z_slope, -r.others_sum) / (r.others_sum + r.target_exp);
 }
 
 }  // namespace gh

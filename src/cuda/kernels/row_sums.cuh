@@ -6,9 +6,11 @@
 namespace gh {
 
 struct RowSums {
-    double ce = 0.0;
-    double z = 0.0;
-    double n_valid = 0.0;
+    double ce;
+    double z;
+    double n_valid;
+
+    __device__ void clear() { ce = z = n_valid = 0.0; }
 
     __device__ void add_row(ExpSum others, float target, float lse) {
         ce += isnan(lse) ? NAN : row_loss(others, target);
