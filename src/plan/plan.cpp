@@ -164,8 +164,9 @@ Plan plan_block_row(const Shape &shape, const DeviceProperties &device) {
     while (plan.threads < block_row_max_threads && plan.threads * 8 < vectors) plan.threads *= 2;
     // Several blocks per multiprocessor, so that one loads while another stores; one, if only one can hold the row.
     const int spare = 2048;  // static and reserved shared memory
-    int64_t cached = std::max(0, device.shared_bytes_per_multiprocessor / 2 - spare) / 16;
-    if (vectors > cached) cached = std::max(0, device.shared_bytes_per_block - spare) / 16;
+    const int64_t most = std::max(0, device.shared_bytes_per_block - spare) / 16;
+    int64_t cached = std::min<int64_t>(most, std::max(0, device.shared_bytes_per_multiprocessor / 2 - spare) / 16);
+    if (vectors > cached) cached = most;
     plan.cached_vectors = std::min(vectors, cached);
     plan.shared_bytes = static_cast<int>(plan.cached_vectors * 16);
     const int64_t blocks_per_multiprocessor = std::max<int64_t>(1, 2048 / plan.threads);

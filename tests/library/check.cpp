@@ -56,14 +56,14 @@ bool check_gradient(const Problem &problem, const Row &expected, int64_t row, co
     return true;
 }
 
-Rounding check(const Problem &problem, const Outcome &outcome) {
+Rounding check(const Problem &problem, const Outcome &outcome, int partial_sums) {
     SCOPED_TRACE(problem.describe());
     Rounding rounding;
     double ce = 0, ce_error = 0, z = 0, z_error = 0;
     int64_t counted = 0;
     bool gradients_right = true;
     for (int64_t i = 0; i < problem.batch; i++) {
-        const Row row = reference_row(problem, i);
+        const Row row = reference_row(problem, i, partial_sums);
         if (gradients_right)
             gradients_right = check_gradient(problem, row, i, outcome.dlogits, i * problem.vocab, &rounding);
         if (!row.counted) continue;

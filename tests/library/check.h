@@ -11,8 +11,9 @@ struct Rounding {
     int64_t correctly_rounded = 0;  // of those, equal to the exact value rounded once
 };
 
-// Fails the test if anything differs from the contract by more than fp32 arithmetic explains.
-Rounding check(const Problem &problem, const Outcome &outcome);
+// Fails the test if anything differs from the contract by more than fp32 arithmetic explains. `partial_sums` is what
+// oracle.h calls P.
+Rounding check(const Problem &problem, const Outcome &outcome, int partial_sums = 256);
 
 // run() and check(), on the program's engine.
 Rounding run_and_check(const Problem &problem);

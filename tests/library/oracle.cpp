@@ -21,7 +21,7 @@ Row nan_row(size_t vocab) {
 
 }  // namespace
 
-Row reference_row(const Problem &problem, int64_t index) {
+Row reference_row(const Problem &problem, int64_t index, int partial_sums) {
     const auto vocab = static_cast<size_t>(problem.vocab);
     const int64_t label = problem.labels[static_cast<size_t>(index)];
     Row row;
@@ -59,7 +59,7 @@ Row reference_row(const Problem &problem, int64_t index) {
         static_cast<double>((others_distance + (target > 0 ? target_distance * target : 0)) / sum);
     const double others_mean_distance = others > 0 ? static_cast<double>(others_distance / others) : 0;
     const auto others_share = static_cast<double>(others / sum);
-    const double terms = 16 + static_cast<double>(problem.vocab) / 256;
+    const double terms = 16 + static_cast<double>(problem.vocab) / partial_sums;
 
     row.counted = true;
     // log1p keeps a tiny loss; the other form is for a target whose exp(-d) underflows.

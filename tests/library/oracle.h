@@ -4,12 +4,12 @@
 //
 //   exp(-d_j)  The argument d_j * log2(e) is rounded in the difference, the constant and the product:
 //              3 u d_j relative to the result, and 4 u from an exponential good to 2 ulp.
-//   S          Each addition rounds by u. Rows are summed in at least 256 independent partial sums,
-//              so that one meets at most V / 256 terms (a rescaling by an online maximum is part of
-//              its term): u (4 + V / 256 + 3 D), where D is the mean of
-//              d_j weighted by exp(-d_j).
+//   S          Each addition rounds by u. Rows are summed in at least P independent partial sums, 256
+//              unless a test knows of fewer, so that one meets at most V / P terms (a rescaling by an
+//              online maximum is part of its term): u (4 + V / P + 3 D), where D is the mean of d_j
+//              weighted by exp(-d_j).
 //   p_j        The two above, the quotient (3 u with a reciprocal), the scale and the reductions
-//              between lanes: u (16 + V / 256 + 3 (d_j + D)).
+//              between lanes: u (16 + V / P + 3 (d_j + D)).
 //   loss       log1p(O / T), with O the sum of the other classes and T the target's term. The
 //              logarithm's derivative turns the relative error of O / T into the same times O / S;
 //              4 u relative come on top for the logarithm itself.
@@ -37,6 +37,6 @@ struct Row {
 };
 
 // A label out of range gives NaN, as on a CUDA stream.
-Row reference_row(const Problem &problem, int64_t row);
+Row reference_row(const Problem &problem, int64_t row, int partial_sums = 256);
 
 }  // namespace test
