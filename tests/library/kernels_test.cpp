@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
@@ -43,9 +44,7 @@ const gh::DeviceProperties &device() {
 std::string describe(const Plan &plan) {
     std::string text = std::to_string(plan.blocks) + " blocks of " + std::to_string(plan.threads) + " threads, ";
     switch (plan.strategy) {
-        case Strategy::small_rows:
-            return text + "vectors_per_lane " + std::to_string(plan.vectors_per_lane) + ", row_lanes " +
-                   std::to_string(plan.row_lanes);
+        case Strategy::small_rows: return text + "small_rows " + std::to_string(plan.small_rows);
         case Strategy::block_row: return text + "cached_vectors " + std::to_string(plan.cached_vectors);
         case Strategy::ring:
             return text + "cluster_blocks " + std::to_string(plan.cluster_blocks) + ", team_warps " +
@@ -63,9 +62,9 @@ public:
 
     gh::Shape shape() const {
         const int element_bytes = static_cast<int>(element_size(problem_.dtype));
-        const bool aligned =
-            reinterpret_cast<uintptr_t>(placed_.arguments.logits) % 16 == 0 && problem_.vocab * element_bytes % 16 == 0;
-        return {element_bytes, problem_.batch, problem_.vocab, aligned};
+        const auto bits = static_cast<int64_t>(reinterpret_cast<uintptr_t>(placed_.arguments.logits)) |
+                          problem_.vocab * element_bytes | 128;
+        return {element_bytes, problem_.batch, problem_.vocab, static_cast<int>(bits & -bits)};
     }
 
     Outcome solve(const Plan &plan) {
@@ -177,43 +176,41 @@ TEST_P(Kernels, BlockRowWithTheLabelAnywhere) {
 
 // ---- small_rows ----------------------------------------------------------------------------------
 
-Plan small_rows_plan(int blocks, int vectors_per_lane, int row_lanes) {
+Plan small_rows_plan(int blocks, int which) {
     Plan plan{};
     plan.strategy = Strategy::small_rows;
     plan.blocks = blocks;
     plan.threads = gh::small_rows_threads;
     plan.cluster_blocks = 1;
-    plan.vectors_per_lane = vectors_per_lane;
-    plan.row_lanes = row_lanes;
+    plan.small_rows = which;
     return plan;
 }
 
 TEST_P(Kernels, SmallRowsWithAnyLanes) {
     device();
-    for (int vectors_per_lane : {1, 2, 4, 8})
-        for (int row_lanes = 1; row_lanes <= gh::warp_lanes; row_lanes *= 2) {
-            const int64_t capacity = vectors_per_lane * row_lanes, rows_per_block = gh::small_rows_threads / row_lanes;
-            for (int64_t vectors : {capacity, uniform(random, 1, capacity), int64_t{1}}) {
-                // One block goes round twice and a little more; many blocks have nothing to do.
-                const int64_t batch = vectors * rows_per_block > 2048 ? rows_per_block + 3 : 2 * rows_per_block + 5;
-                const Problem problem = varied_problem(random, dtype, batch, vectors * per_vector);
-                Solver solver(problem);
-                for (int blocks : {1, 2, 9})
-                    solver.check_against_oracle(small_rows_plan(blocks, vectors_per_lane, row_lanes), row_lanes);
-            }
+    for (int which = 0; which < static_cast<int>(std::size(gh::small_rows_shapes)); which++) {
+        const auto &[lanes, lane_vectors] = gh::small_rows_shapes[which];
+        const int64_t capacity = int64_t{lanes} * lane_vectors, rows_per_block = gh::small_rows_threads / lanes;
+        for (int64_t vectors : {capacity, uniform(random, 1, capacity), uniform(random, 1, capacity), int64_t{1}}) {
+            // One block goes round twice and a little more; many blocks have nothing to do.
+            const int64_t batch = 2 * rows_per_block + 5;
+            const Problem problem = varied_problem(random, dtype, batch, vectors * per_vector);
+            Solver solver(problem);
+            for (int blocks : {1, 2, 9}) solver.check_against_oracle(small_rows_plan(blocks, which), lanes);
         }
+    }
 }
 
 TEST_P(Kernels, SmallRowsWithTheLabelAnywhere) {
     device();
-    for (int vectors_per_lane : {1, 2, 4, 8})
-        for (int row_lanes : {1, 4, 32}) {
-            const int64_t vocab = vectors_per_lane * row_lanes * per_vector;
-            Problem problem = random_problem(random, dtype, std::min<int64_t>(vocab, 128), vocab);
-            for (int64_t row = 0; row < problem.batch; row++)
-                problem.labels[static_cast<size_t>(row)] = row == 0 ? vocab - 1 : row * vocab / problem.batch;
-            Solver(problem).check_against_oracle(small_rows_plan(2, vectors_per_lane, row_lanes), row_lanes);
-        }
+    for (int which = 0; which < static_cast<int>(std::size(gh::small_rows_shapes)); which++) {
+        const auto &[lanes, lane_vectors] = gh::small_rows_shapes[which];
+        const int64_t vocab = lanes * lane_vectors * per_vector;
+        Problem problem = random_problem(random, dtype, std::min<int64_t>(vocab, 128), vocab);
+        for (int64_t row = 0; row < problem.batch; row++)
+            problem.labels[static_cast<size_t>(row)] = row == 0 ? vocab - 1 : row * vocab / problem.batch;
+        Solver(problem).check_against_oracle(small_rows_plan(2, which), lanes);
+    }
 }
 
 // ---- ring ----------------------------------------------------------------------------------------
@@ -234,7 +231,8 @@ std::vector<Team> teams() {
     return all;
 }
 
-Plan ring_plan(const gh::Shape &shape, const Team &team, int clusters, int slots, int stores_pending, int exchanges) {
+Plan ring_plan(const gh::Shape &shape, const Team &team, int clusters, int slots, int stores_pending, int exchanges,
+               bool cut_at_lines) {
     Plan plan{};
     plan.strategy = Strategy::ring;
     plan.blocks = clusters * team.cluster_blocks;
@@ -245,7 +243,11 @@ Plan ring_plan(const gh::Shape &shape, const Team &team, int clusters, int slots
     for (ring.step_shift = 0; 1 << ring.step_shift < team.team_warps * gh::ring_chunk_vectors;) ring.step_shift++;
     const int64_t per_vector = 16 / shape.element_bytes;
     ring.row_vectors = static_cast<int>(shape.vocab / per_vector);
-    ring.vectors_per_block = static_cast<int>(divide_up(divide_up(shape.vocab, per_vector), team.cluster_blocks));
+    ring.aligned = shape.row_alignment >= 128;
+    ring.cut_at_lines = cut_at_lines;
+    const int64_t most_vectors = divide_up(shape.vocab, per_vector) + (cut_at_lines ? gh::line_vectors - 1 : 0);
+    ring.vectors_per_block =
+        static_cast<int>(divide_up(divide_up(most_vectors, team.cluster_blocks), gh::line_vectors)) * gh::line_vectors;
     ring.slots = slots;
     ring.stores_pending = stores_pending;
     ring.exchanges = exchanges;
@@ -254,15 +256,27 @@ Plan ring_plan(const gh::Shape &shape, const Team &team, int clusters, int slots
     return plan;
 }
 
+// May chunks be cut at lines? Not needed if rows are aligned, and what comes before a row in its first line is skipped
+// in a full chunk.
+bool can_cut_at_lines(const gh::Shape &shape, const Team &team) {
+    const gh::RingShape ring = ring_plan(shape, team, 1, 2, 0, 4, true).ring;
+    const int step = team.team_warps * gh::ring_chunk_vectors;
+    return !ring.aligned && ring.vectors_per_block >= step && ring.row_vectors - 2 >= step;
+}
+
+// Mostly as the planner does.
+bool cut_some(Random &random, const gh::Shape &shape, const Team &team) {
+    return can_cut_at_lines(shape, team) && uniform(random, 0, 3) > 0;
+}
+
 // Every ring of this team that may process the shape and that the device has room for, see ring_chunks.h.
-std::vector<Plan> legal_rings(const gh::Shape &shape, const Team &team, int clusters) {
+std::vector<Plan> legal_rings(const gh::Shape &shape, const Team &team, int clusters, bool cut_at_lines) {
     std::vector<Plan> legal;
     for (int slots = 1; slots <= gh::ring_max_slots; slots++)
         for (int stores_pending : {0, 1})
             for (int exchanges : {2, 4}) {
-                const Plan plan = ring_plan(shape, team, clusters, slots, stores_pending, exchanges);
-                const auto chunks =
-                    team_chunks(shape, team.cluster_blocks, team.team_warps, plan.ring.vectors_per_block);
+                const Plan plan = ring_plan(shape, team, clusters, slots, stores_pending, exchanges, cut_at_lines);
+                const auto chunks = team_chunks(shape, team.cluster_blocks, plan.ring);
                 if (plan.shared_bytes > device().shared_bytes_per_block) continue;
                 if (stores_pending == 1 && most_chunks(chunks) > slots - 1) continue;
                 if (exchanges == 2 && team.warps() > 1 && sends_ahead(chunks, plan.ring)) continue;
@@ -318,9 +332,13 @@ TEST_P(Kernels, RingsOfEverySize) {
             const int64_t batch = teams_per_cluster * clusters * 2 + uniform(random, 0, 1);
             Problem problem = varied_problem(random, dtype, batch, vocab);
             // An aligned vocabulary may start at an unaligned address as well.
-            if (&vocab != vocabularies || uniform(random, 0, 1)) problem.offset = uniform(random, 0, per_vector - 1);
+            if (&vocab != vocabularies || uniform(random, 0, 1)) {
+                problem.offset = uniform(random, 0, gh::line_vectors * per_vector - 1);
+            }
             Solver solver(problem);
-            solve_and_check(problem, solver, legal_rings(solver.shape(), team, clusters), team.partial_sums());
+            solve_and_check(problem, solver,
+                            legal_rings(solver.shape(), team, clusters, cut_some(random, solver.shape(), team)),
+                            team.partial_sums());
             if (HasFailure()) return;
         }
     }
@@ -335,7 +353,7 @@ TEST_P(Kernels, RingsWithManyRowsForOneTeam) {
             Problem problem = varied_problem(random, dtype, std::min<int64_t>(batch, 150), vocab);
             problem.offset = uniform(random, 0, 1) * uniform(random, 0, per_vector - 1);
             Solver solver(problem);
-            std::vector<Plan> plans = legal_rings(solver.shape(), team, 1);
+            std::vector<Plan> plans = legal_rings(solver.shape(), team, 1, cut_some(random, solver.shape(), team));
             std::shuffle(plans.begin(), plans.end(), random);
             plans.resize(std::min<size_t>(plans.size(), 5));
             solve_and_check(problem, solver, plans, team.partial_sums());
@@ -352,19 +370,20 @@ TEST_P(Kernels, RingsWithHardlyAnythingToDo) {
             Problem problem = varied_problem(random, dtype, uniform(random, 1, 70), vocab);
             problem.offset = uniform(random, 0, per_vector - 1);
             Solver solver(problem);
-            const auto plans = legal_rings(solver.shape(), team, static_cast<int>(uniform(random, 1, 3)));
+            const auto plans = legal_rings(solver.shape(), team, static_cast<int>(uniform(random, 1, 3)), false);
             solve_and_check(problem, solver, {plans.front(), plans.back()}, team.partial_sums());
             if (HasFailure()) return;
         }
 }
 
-// The first and last element of everything that a row is cut into, for a row whose first vector is `head` elements in.
-std::vector<int64_t> cuts(const Plan &plan, int64_t vocab, int64_t head, int64_t per_vector) {
+// The first and last element of everything that a row is cut into, for a row that is divided from `skip` vectors before
+// its first, which is `head` elements in.
+std::vector<int64_t> cuts(const Plan &plan, int64_t vocab, int64_t head, int64_t skip, int64_t per_vector) {
     std::vector<int64_t> columns = {0, head - 1, head, vocab - 1};
-    const int64_t row_vectors = (vocab - head) / per_vector;
+    const int64_t row_vectors = (vocab - head) / per_vector + skip;
     const auto cut_at = [&](int64_t vector) {
-        columns.push_back(head + vector * per_vector - 1);
-        columns.push_back(head + vector * per_vector);
+        columns.push_back(head + (vector - skip) * per_vector - 1);
+        columns.push_back(head + (vector - skip) * per_vector);
     };
     cut_at(row_vectors);
     const int warps = plan.ring.team_warps;
@@ -390,23 +409,25 @@ std::vector<int64_t> cuts(const Plan &plan, int64_t vocab, int64_t head, int64_t
 TEST_P(Kernels, RingsWithTheLabelAnywhere) {
     if (teams().empty()) GTEST_SKIP() << "this device has no rings";
     for (const Team &team : teams()) {
-        // A full chunk for each warp and a last one; for the widest teams, whose rows would be long, a last one only.
+        // A full chunk for each warp and a last one; for the wider teams, whose rows would be long, a last one only.
         const int64_t round = int64_t{team.warps()} * gh::ring_chunk_vectors * per_vector;
         const int64_t shortest = team.warps() > 16 ? round / 32 : round + per_vector;
         const int64_t longest = team.warps() > 16 ? round / 16 : round + round / 2;
-        for (bool aligned : {true, false}) {
-            int64_t vocab = uniform(random, shortest, longest) / per_vector * per_vector;
-            const int64_t offset = aligned ? 0 : uniform(random, 1, per_vector - 1);
-            // All rows of an aligned size start alike, so that the cuts are the same for all.
-            const int64_t head = (per_vector - offset) % per_vector;
-            const gh::Shape shape{element_bytes, 1, vocab, aligned};
-            const std::vector<Plan> plans = legal_rings(shape, team, 1);
+        const int64_t line = per_vector * gh::line_vectors;
+        for (int64_t offset : {int64_t{0}, per_vector * uniform(random, 1, gh::line_vectors - 1),
+                               uniform(random, 1, line - 1), uniform(random, 1, line - 1)}) {
+            // Rows of whole lines all start alike, so that the cuts are the same for all.
+            const int64_t vocab = divide_up(uniform(random, shortest, longest), line) * line;
+            const int64_t head = (per_vector - offset % per_vector) % per_vector;
+            const int64_t bits = offset * element_bytes | 128;
+            const gh::Shape shape{element_bytes, 1, vocab, static_cast<int>(bits & -bits)};
+            const bool cut_at_lines = cut_some(random, shape, team);
+            const int64_t skip = cut_at_lines ? (offset + head) / per_vector % gh::line_vectors : 0;
+            const std::vector<Plan> plans = legal_rings(shape, team, 1, cut_at_lines);
             ASSERT_FALSE(plans.empty());
-            std::vector<int64_t> labels = cuts(plans.front(), vocab, head, per_vector);
-            if (!aligned) {
-                for (int64_t column = 0; column < head; column++) labels.push_back(column);
-                for (int64_t column = vocab - offset; column < vocab; column++) labels.push_back(column);
-            }
+            std::vector<int64_t> labels = cuts(plans.front(), vocab, head, skip, per_vector);
+            for (int64_t column = 0; column < head; column++) labels.push_back(column);
+            for (int64_t column = vocab - offset % per_vector; column < vocab; column++) labels.push_back(column);
             Problem problem = random_problem(random, dtype, static_cast<int64_t>(labels.size()), vocab);
             problem.labels = labels;
             problem.offset = offset;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstdint>
+#include <iterator>
 #include <ostream>
 #include <vector>
 
@@ -17,10 +18,10 @@ std::ostream &operator<<(std::ostream &out, const Plan &plan) {
     const char *const names[] = {"small_rows", "ring", "block_row"};
     return out << names[static_cast<int>(plan.strategy)] << ", " << plan.blocks << " blocks of " << plan.threads
                << " threads in clusters of " << plan.cluster_blocks << ", " << plan.shared_bytes
-               << " shared bytes; vectors_per_lane " << plan.vectors_per_lane << ", row_lanes " << plan.row_lanes
-               << "; cached_vectors " << plan.cached_vectors << "; team_warps " << plan.ring.team_warps << ", slots "
-               << plan.ring.slots << ", stores_pending " << plan.ring.stores_pending << ", exchanges "
-               << plan.ring.exchanges << ", vectors_per_block " << plan.ring.vectors_per_block;
+               << " shared bytes; small_rows " << plan.small_rows << "; cached_vectors " << plan.cached_vectors
+               << "; team_warps " << plan.ring.team_warps << ", slots " << plan.ring.slots << ", stores_pending "
+               << plan.ring.stores_pending << ", exchanges " << plan.ring.exchanges << ", vectors_per_block "
+               << plan.ring.vectors_per_block;
 }
 
 }  // namespace gh
@@ -94,16 +95,16 @@ void for_every_shape(Check check) {
     for (const NamedDevice &device : devices)
         for (int element_bytes : {2, 4})
             for (int64_t vocab : sizes)
-                for (bool aligned : {false, true}) {
-                    if (aligned && vocab * element_bytes % 16 != 0) continue;
+                for (int alignment : {element_bytes, 16, 32, 128}) {
+                    if (vocab * element_bytes % alignment != 0) continue;
                     for (int64_t batch : batches) {
-                        const Shape shape{element_bytes, batch, vocab, aligned};
+                        const Shape shape{element_bytes, batch, vocab, alignment};
                         const Plan plan = plan_cross_entropy(shape, device.properties);
                         check(shape, device.properties, plan);
                         if (::testing::Test::HasFailure()) {
                             FAIL() << device.name << ": " << batch << " rows of " << vocab << " elements of "
-                                   << element_bytes << " bytes, " << (aligned ? "aligned" : "unaligned") << ", seed "
-                                   << run_seed() << ": " << plan;
+                                   << element_bytes << " bytes, "
+                                   << "aligned to " << alignment << ", seed " << run_seed() << ": " << plan;
                         }
                     }
                 }
@@ -145,10 +146,10 @@ TEST(Planner, StaysWithinTheLimitsOfTheDevice) {
 TEST(Planner, SmallRowsFitIntoTheirLanes) {
     for_every_shape([](const Shape &shape, const DeviceProperties &, const Plan &plan) {
         if (plan.strategy != Strategy::small_rows) return;
-        EXPECT_TRUE(shape.aligned);
-        const int lane_vectors = plan.vectors_per_lane, lanes = plan.row_lanes;
-        EXPECT_TRUE(lane_vectors == 1 || lane_vectors == 2 || lane_vectors == 4 || lane_vectors == 8);
-        EXPECT_TRUE(lanes >= 1 && lanes <= gh::warp_lanes && (lanes & (lanes - 1)) == 0);
+        EXPECT_GE(shape.row_alignment, 16);
+        ASSERT_GE(plan.small_rows, 0);
+        ASSERT_LT(plan.small_rows, static_cast<int>(std::size(gh::small_rows_shapes)));
+        const auto &[lanes, lane_vectors] = gh::small_rows_shapes[plan.small_rows];
         EXPECT_GE(int64_t{lanes} * lane_vectors * 16, shape.vocab * shape.element_bytes);
     });
 }
@@ -158,7 +159,8 @@ TEST(Planner, SmallRowsFitIntoTheirLanes) {
 TEST(Planner, NoBlockIsWithoutARow) {
     for_every_shape([](const Shape &shape, const DeviceProperties &device, const Plan &plan) {
         int64_t rows_per_block = 1;
-        if (plan.strategy == Strategy::small_rows) rows_per_block = gh::small_rows_threads / plan.row_lanes;
+        if (plan.strategy == Strategy::small_rows)
+            rows_per_block = gh::small_rows_threads / gh::small_rows_shapes[plan.small_rows].row_lanes;
         if (plan.strategy == Strategy::ring) {
             const int64_t clusters = plan.blocks / plan.cluster_blocks;
             const int64_t teams_per_cluster = gh::ring_warps / plan.ring.team_warps;
@@ -199,19 +201,27 @@ TEST(Planner, RingsAreConsistent) {
         }
         EXPECT_EQ(1 << ring.step_shift, warps * gh::ring_chunk_vectors);
 
-        const int64_t most_vectors = divide_up(shape.vocab * shape.element_bytes, 16);
-        EXPECT_GE(int64_t{ring.vectors_per_block} * plan.cluster_blocks, most_vectors);
-        if (shape.aligned) {
-            EXPECT_EQ(ring.row_vectors, most_vectors);
+        EXPECT_EQ(ring.vectors_per_block % gh::line_vectors, 0);
+        EXPECT_EQ(ring.aligned, shape.row_alignment >= 128);
+        if (ring.aligned) {
+            EXPECT_EQ(int64_t{ring.row_vectors} * 16, shape.vocab * shape.element_bytes);
+            EXPECT_FALSE(ring.cut_at_lines);
+        }
+        for (int64_t row_vectors : possible_row_vectors(shape, ring.cut_at_lines)) {
+            EXPECT_GE(int64_t{ring.vectors_per_block} * plan.cluster_blocks, row_vectors);
+            // What comes before the row in its first line is skipped in a full chunk.
+            if (ring.cut_at_lines) {
+                EXPECT_GE(block_vectors(row_vectors, ring.vectors_per_block, 0), 1 << ring.step_shift);
+            }
         }
 
-        // Rings, full barriers, exchange barriers of 8 bytes, parts of 16, one after the other.
+        // Rings, full barriers, exchange barriers, parts, targets, all but the first of 8 bytes, one after the other.
         const int slots = gh::ring_warps * ring.slots, exchanges = gh::ring_warps * ring.exchanges;
         EXPECT_EQ(ring.layout.full, slots * gh::ring_chunk_vectors * 16);
         EXPECT_EQ(ring.layout.exchange, ring.layout.full + slots * 8);
-        EXPECT_EQ(ring.layout.parts % 16, 0);
-        EXPECT_GE(ring.layout.parts, ring.layout.exchange + exchanges * 8);
-        EXPECT_EQ(ring.layout.bytes, ring.layout.parts + exchanges * plan.cluster_blocks * 16);
+        EXPECT_EQ(ring.layout.parts, ring.layout.exchange + exchanges * 8);
+        EXPECT_EQ(ring.layout.targets, ring.layout.parts + exchanges * plan.cluster_blocks * 8);
+        EXPECT_EQ(ring.layout.bytes, ring.layout.targets + exchanges * 8);
         EXPECT_EQ(plan.shared_bytes, ring.layout.bytes);
     });
 }
@@ -221,7 +231,7 @@ TEST(Planner, RingsAreSafe) {
     for_every_shape([](const Shape &shape, const DeviceProperties &, const Plan &plan) {
         if (plan.strategy != Strategy::ring) return;
         const gh::RingShape &ring = plan.ring;
-        const auto team = team_chunks(shape, plan.cluster_blocks, ring.team_warps, ring.vectors_per_block);
+        const auto team = team_chunks(shape, plan.cluster_blocks, ring);
         EXPECT_GE(ring.slots, 1);
         EXPECT_TRUE(ring.stores_pending == 0 || ring.stores_pending == 1);
         if (most_chunks(team) > ring.slots - 1) {
@@ -251,8 +261,10 @@ TEST(Planner, WarpsShareRowsWithoutRemainder) {
 
 // ---- Decisions that matter, measured on the devices in question ------------------------------------
 
-Plan plan_on(const NamedDevice &device, int64_t batch, int64_t vocab, bool aligned = true) {
-    return plan_cross_entropy({2, batch, vocab, aligned}, device.properties);
+Plan plan_on(const NamedDevice &device, int64_t batch, int64_t vocab) {
+    const int64_t row_bytes = vocab * 2;
+    return plan_cross_entropy({2, batch, vocab, static_cast<int>(std::min<int64_t>(row_bytes & -row_bytes, 128))},
+                              device.properties);
 }
 
 TEST(Planner, LargeBatchesOfLongRowsStreamThroughPairsOfBlocks) {
@@ -260,14 +272,13 @@ TEST(Planner, LargeBatchesOfLongRowsStreamThroughPairsOfBlocks) {
     EXPECT_EQ(plan.strategy, Strategy::ring);
     EXPECT_EQ(plan.cluster_blocks, 2);
     // Nothing is loaded twice.
-    EXPECT_GE(plan.ring.slots, most_chunks(team_chunks({2, 8192, 128256, true}, plan.cluster_blocks,
-                                                       plan.ring.team_warps, plan.ring.vectors_per_block)));
+    EXPECT_GE(plan.ring.slots, most_chunks(team_chunks({2, 8192, 128256, 128}, plan.cluster_blocks, plan.ring)));
 }
 
 TEST(Planner, OneRowIsSharedByManyBlocks) {
     for (int64_t vocab : {128256, 200064, 262144}) {
         EXPECT_GE(plan_on(h200, 1, vocab).cluster_blocks, 8) << vocab;
-        EXPECT_GE(plan_on(h200, 1, vocab + 1, false).cluster_blocks, 8) << vocab + 1;
+        EXPECT_GE(plan_on(h200, 1, vocab + 1).cluster_blocks, 8) << vocab + 1;
     }
 }
 
@@ -280,7 +291,7 @@ TEST(Planner, SmallVocabulariesStayInRegisters) {
 
 TEST(Planner, DevicesWithoutRingsKeepWhatTheyCanOfARow) {
     for (int64_t vocab : {50257, 32000, 128256, 262144}) {
-        const Plan plan = plan_on(a100, 8192, vocab, vocab % 8 == 0);
+        const Plan plan = plan_on(a100, 8192, vocab);
         EXPECT_EQ(plan.strategy, Strategy::block_row) << vocab;
         // More than a third of a multiprocessor's memory, or the whole row.
         EXPECT_GE(plan.shared_bytes, std::min<int64_t>(vocab * 2, a100.properties.shared_bytes_per_block / 3)) << vocab;
@@ -295,7 +306,7 @@ TEST(Planner, VocabulariesBeyond31BitsDoWithoutRings) {
 // Too short for a vector, or without one where the alignment is unlucky.
 TEST(Planner, TinyUnalignedRowsDoNotShareBlocksOfWarps) {
     for (int64_t vocab : {1, 2, 3, 7, 9, 15}) {
-        const Plan plan = plan_on(h200, 100000, vocab, false);
+        const Plan plan = plan_on(h200, 100000, vocab);
         EXPECT_NE(plan.strategy, Strategy::small_rows);
         if (plan.strategy == Strategy::ring) {
             EXPECT_EQ(plan.ring.team_warps, 1) << vocab;

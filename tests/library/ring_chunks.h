@@ -1,5 +1,6 @@
 // How many chunks of a row each warp of the ring kernel has, worked out from the rule alone: the warps of a block take
-// turns with full chunks as long as there is one for each, then divide what is left of the block's part evenly.
+// turns with full chunks as long as there is one for each, then divide what is left of the block's part evenly, but
+// in whole lines of 128 bytes.
 #pragma once
 
 #include <algorithm>
@@ -14,16 +15,17 @@ inline int64_t divide_up(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-// The numbers of whole vectors that a row of this shape may have: one if rows are aligned, else one for each number of
-// elements that may come before the first vector.
-inline std::vector<int64_t> possible_row_vectors(const gh::Shape &shape) {
+// The numbers of vectors that a row of this shape may be divided as: one if rows are aligned, else one for each number
+// of elements that may come before the first vector and, with chunks cut at lines, of vectors that may come before it
+// in its line.
+inline std::vector<int64_t> possible_row_vectors(const gh::Shape &shape, bool cut_at_lines) {
     const int64_t per_vector = 16 / shape.element_bytes;
-    if (shape.aligned) return {shape.vocab / per_vector};
     std::vector<int64_t> counts;
-    for (int64_t head = 0; head < per_vector; head++) {
-        const int64_t count = (shape.vocab - std::min(head, shape.vocab)) / per_vector;
-        if (counts.empty() || counts.back() != count) counts.push_back(count);
-    }
+    for (int64_t head = 0; head < (shape.row_alignment >= 16 ? 1 : per_vector); head++)
+        for (int64_t skip = 0; skip < (cut_at_lines ? gh::line_vectors : 1); skip++)
+            counts.push_back((shape.vocab - std::min(head, shape.vocab)) / per_vector + skip);
+    std::sort(counts.begin(), counts.end());
+    counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
     return counts;
 }
 
@@ -41,7 +43,8 @@ struct Share {
 
 inline Share warp_share(int64_t part, int team_warps, int warp) {
     const int64_t step = int64_t{team_warps} * gh::ring_chunk_vectors;
-    const int64_t left = part % step, each = divide_up(left, team_warps);
+    const int64_t left = part % step,
+                  each = divide_up(divide_up(left, team_warps), gh::line_vectors) * gh::line_vectors;
     return {part / step, std::clamp<int64_t>(left - warp * each, 0, each)};
 }
 
@@ -51,13 +54,13 @@ struct Chunks {
 };
 
 // Every warp of the team, block by block.
-inline std::vector<Chunks> team_chunks(const gh::Shape &shape, int cluster_blocks, int team_warps,
-                                       int64_t vectors_per_block) {
+inline std::vector<Chunks> team_chunks(const gh::Shape &shape, int cluster_blocks, const gh::RingShape &ring) {
+    const int team_warps = ring.team_warps;
     std::vector<Chunks> team(static_cast<size_t>(cluster_blocks * team_warps), Chunks{INT64_MAX, 0});
-    for (int64_t row_vectors : possible_row_vectors(shape))
+    for (int64_t row_vectors : possible_row_vectors(shape, ring.cut_at_lines))
         for (int rank = 0; rank < cluster_blocks; rank++)
             for (int warp = 0; warp < team_warps; warp++) {
-                const int64_t part = block_vectors(row_vectors, vectors_per_block, rank);
+                const int64_t part = block_vectors(row_vectors, ring.vectors_per_block, rank);
                 const int64_t chunks = warp_share(part, team_warps, warp).chunks();
                 Chunks &range = team[static_cast<size_t>(rank * team_warps + warp)];
                 range.least = std::min(range.least, chunks);
