@@ -189,7 +189,8 @@ Plan small_rows_plan(int blocks, int which) {
 TEST_P(Kernels, SmallRowsWithAnyLanes) {
     device();
     for (int which = 0; which < static_cast<int>(std::size(gh::small_rows_shapes)); which++) {
-        const auto &[lanes, lane_vectors] = gh::small_rows_shapes[which];
+        const gh::SmallRowsShape &shape_of_kernel = gh::small_rows_shapes[which];
+        const int lanes = shape_of_kernel.row_lanes, lane_vectors = shape_of_kernel.vectors_per_lane;
         const int64_t capacity = int64_t{lanes} * lane_vectors, rows_per_block = gh::small_rows_threads / lanes;
         for (int64_t vectors : {capacity, uniform(random, 1, capacity), uniform(random, 1, capacity), int64_t{1}}) {
             // One block goes round twice and a little more; many blocks have nothing to do.
@@ -204,7 +205,8 @@ TEST_P(Kernels, SmallRowsWithAnyLanes) {
 TEST_P(Kernels, SmallRowsWithTheLabelAnywhere) {
     device();
     for (int which = 0; which < static_cast<int>(std::size(gh::small_rows_shapes)); which++) {
-        const auto &[lanes, lane_vectors] = gh::small_rows_shapes[which];
+        const gh::SmallRowsShape &shape_of_kernel = gh::small_rows_shapes[which];
+        const int lanes = shape_of_kernel.row_lanes, lane_vectors = shape_of_kernel.vectors_per_lane;
         const int64_t vocab = lanes * lane_vectors * per_vector;
         Problem problem = random_problem(random, dtype, std::min<int64_t>(vocab, 128), vocab);
         for (int64_t row = 0; row < problem.batch; row++)

@@ -149,7 +149,8 @@ TEST(Planner, SmallRowsFitIntoTheirLanes) {
         EXPECT_GE(shape.row_alignment, 16);
         ASSERT_GE(plan.small_rows, 0);
         ASSERT_LT(plan.small_rows, static_cast<int>(std::size(gh::small_rows_shapes)));
-        const auto &[lanes, lane_vectors] = gh::small_rows_shapes[plan.small_rows];
+        const gh::SmallRowsShape &shape_of_kernel = gh::small_rows_shapes[plan.small_rows];
+        const int lanes = shape_of_kernel.row_lanes, lane_vectors = shape_of_kernel.vectors_per_lane;
         EXPECT_GE(int64_t{lanes} * lane_vectors * 16, shape.vocab * shape.element_bytes);
     });
 }
@@ -165,11 +166,13 @@ TEST(Planner, NoBlockIsWithoutARow) {
             const int64_t clusters = plan.blocks / plan.cluster_blocks;
             const int64_t teams_per_cluster = gh::ring_warps / plan.ring.team_warps;
             EXPECT_LT((clusters - 1) * teams_per_cluster, shape.batch);
-            // No team has more rows than it would have if every cluster that the device can run had been used.
+            // No team has more rows than it would have if every cluster that the device can run had been used; of
+            // clusters of one block, a few may be left out.
             const int *count = device.ring_clusters;
             for (int blocks = 1; blocks < plan.cluster_blocks; blocks *= 2) count++;
-            EXPECT_EQ(divide_up(shape.batch, clusters * teams_per_cluster),
-                      divide_up(shape.batch, *count * teams_per_cluster));
+            EXPECT_EQ(
+                divide_up(shape.batch, clusters * teams_per_cluster),
+                divide_up(shape.batch, (*count - (plan.cluster_blocks == 1 ? *count / 32 : 0)) * teams_per_cluster));
             return;
         }
         EXPECT_LT((plan.blocks - 1) * rows_per_block, shape.batch);

@@ -24,7 +24,7 @@ struct RowParameters {
 
 // ---- block_row_kernel ----------------------------------------------------------------------------
 
-constexpr int block_row_max_threads = 512;
+constexpr int block_row_max_threads = 1024;
 
 // ---- small_rows_kernel ---------------------------------------------------------------------------
 
