@@ -293,6 +293,8 @@ class RingWarp {
             }
             advance(sum_slot);
             if (sum_slot == 0) sum_parity ^= 1;
+            // Slots are freed in the order in which they were filled, also when some rows are reloaded and others just
+            // fit: then stores_pending is 0, so no slot of an earlier row is still waiting for its store.
             if (row.chunks_summed < reloaded) {
                 ptx::fence_proxy_async();  // the label's logit may have been replaced
                 __syncwarp();
