@@ -31,6 +31,7 @@ gh_status check_overlap(const Range (&ranges)[N]) {
                         a.name, a.begin, a.bytes);
         for (int j = 0; j < i; j++) {
             const Range &b = ranges[j];
+            if (a.bytes == 0 || b.bytes == 0) continue;
             if (a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes)
                 return fail(GH_ERROR_OVERLAP,
                             "%s = %#" PRIxPTR " (%" PRIu64 " bytes) overlaps %s = %#" PRIxPTR " (%" PRIu64 " bytes)",

@@ -257,6 +257,12 @@ TEST_F(Errors, AnEmptyBatchSucceedsAndTouchesNothing) {
         EXPECT_EQ(call(placed.arguments), GH_SUCCESS) << gh_last_error();
         EXPECT_TRUE(placed.unchanged());
     }
+    // No rows take no memory, wherever the pointer to them points.
+    Placed within_a_sum(problem(GH_DTYPE_F16));
+    within_a_sum.arguments.batch = 0;
+    within_a_sum.arguments.logits = displaced(static_cast<void *>(within_a_sum.arguments.ce_sum), 2);
+    EXPECT_EQ(call(within_a_sum.arguments), GH_SUCCESS) << gh_last_error();
+    EXPECT_TRUE(within_a_sum.unchanged());
 }
 
 // An empty batch excuses the pointers to rows, and nothing else.
