@@ -72,7 +72,10 @@ int active_clusters(RingKernel kernel, int blocks, int shared_bytes) {
 }  // namespace
 
 cudaError_t prepare_kernels(DeviceProperties &device) {
-    const bool has_ring = device.compute_capability >= 90;
+    // Code for older architectures, which the driver translates for this device, has no ring: there it is empty.
+    cudaFuncAttributes ring_code{};
+    if (cudaError_t error = cudaFuncGetAttributes(&ring_code, kernels_of<float>.ring_aligned)) return error;
+    const bool has_ring = ring_code.ptxVersion >= 90;
     for (gh_dtype dtype : {GH_DTYPE_F32, GH_DTYPE_F16, GH_DTYPE_BF16}) {
         const Kernels &k = kernels(dtype);
         cudaFuncAttributes attributes{};
