@@ -74,6 +74,30 @@ constexpr int store_warps = store == Store::bulk ? 1 : 16;
 template <Store store>
 constexpr int threads_of = (store_warps<store> + 1) * warp_lanes;  // a further warp loads
 constexpr int max_tile_bytes = 16 << 10;
+
+// The tiles of a row that are this block's; the same in every row.
+struct Tiles {
+    int64_t first, stride, end;  // byte offsets in the row
+    int count;
+
+    __host__ __device__ Tiles(const Work &work, int rank) {
+        const int64_t tile = work.tile_bytes;
+        if (work.dealt) {
+            first = rank * tile;
+            stride = work.row_blocks * tile;
+            end = work.row_bytes;
+        } else {
+            const int64_t lines = (work.row_bytes + line_bytes - 1) / line_bytes;
+            const int64_t part = (lines + work.row_blocks - 1) / work.row_blocks * line_bytes;
+            first = rank * part;
+            stride = tile;
+            end = first + part < work.row_bytes ? first + part : work.row_bytes;
+        }
+        count = first < end ? static_cast<int>((end - first + stride - 1) / stride) : 0;
+    }
+};
+
+#if __CUDA_ARCH__ >= 900  // which has the bulk copy engine
 constexpr int vectors_per_thread = max_tile_bytes / 16 / (store_warps<Store::ordinary> * warp_lanes);
 
 __device__ uint64_t create_policy(Policy policy) {
@@ -112,28 +136,7 @@ struct Place {
     }
 };
 
-// The tiles of a row that are this block's; the same in every row.
-struct Tiles {
-    int64_t first, stride, end;  // byte offsets in the row
-    int count;
-
-    __host__ __device__ Tiles(const Work &work, int rank) {
-        const int64_t tile = work.tile_bytes;
-        if (work.dealt) {
-            first = rank * tile;
-            stride = work.row_blocks * tile;
-            end = work.row_bytes;
-        } else {
-            const int64_t lines = (work.row_bytes + line_bytes - 1) / line_bytes;
-            const int64_t part = (lines + work.row_blocks - 1) / work.row_blocks * line_bytes;
-            first = rank * part;
-            stride = tile;
-            end = first + part < work.row_bytes ? first + part : work.row_bytes;
-        }
-        count = first < end ? static_cast<int>((end - first + stride - 1) / stride) : 0;
-    }
-    __device__ int64_t offset(int tile) const { return first + tile * stride; }
-};
+#endif
 
 template <Store store>
 __global__ void __launch_bounds__(threads_of<store>, 1) pattern_kernel(const __grid_constant__ Work work) {
@@ -167,7 +170,7 @@ __global__ void __launch_bounds__(threads_of<store>, 1) pattern_kernel(const __g
         Place place;
         for (int64_t row = group; row < work.rows; row += groups)
             for (int tile = 0; tile < tiles.count; tile++) {
-                const int64_t offset = tiles.offset(tile);
+                const int64_t offset = tiles.first + tile * tiles.stride;
                 const uint32_t bytes = bytes_of(offset);
                 unsigned char *const slot = ring + place.slot * work.tile_bytes;
                 const char *const source = work.source + row * work.row_bytes + offset;
@@ -196,7 +199,7 @@ __global__ void __launch_bounds__(threads_of<store>, 1) pattern_kernel(const __g
                 ptx::mbarrier_wait(full + landed.slot, landed.parity);
                 landed.advance(work.slots);
             }
-            const int64_t offset = tiles.offset(tile);
+            const int64_t offset = tiles.first + tile * tiles.stride;
             const uint32_t bytes = bytes_of(offset);
             if constexpr (store == Store::bulk) {
                 if (work.store_policy == Policy::none)
@@ -277,6 +280,13 @@ public:
                                        ring_bytes),
                   "cudaFuncSetAttribute");
         fill_normal_on_device(matrix_.data(), GH_DTYPE_BF16, matrix_bytes / 2, 1, stream_);
+    }
+
+    int multiprocessors() const { return multiprocessors_; }
+    const std::vector<Record> &results() const { return results_; }
+
+    // What patterns are compared with; first of all.
+    void measure_references() {
         copy_seconds_ = median_seconds(stream_, [this] {
             check(cudaMemcpyAsync(other_.data(), matrix_.data(), matrix_bytes, cudaMemcpyDeviceToDevice, stream_),
                   "cudaMemcpyAsync");
@@ -289,9 +299,6 @@ public:
                     copy_seconds_ / in_place);
         add(Record().text("group", "reference").text("name", "stream_in_place"), in_place);
     }
-
-    int multiprocessors() const { return multiprocessors_; }
-    const std::vector<Record> &results() const { return results_; }
 
     void measure(const char *group, Pattern pattern) {
         if (pattern.blocks == 0) pattern.blocks = multiprocessors_;
@@ -445,6 +452,7 @@ int main(int argc, char **argv) {
     try {
         const std::string file = bench::output_file(argc, argv);
         bench::Measurement measurement;
+        measurement.measure_references();
         bench::measure_all(measurement);
         bench::write_results(
             file,
