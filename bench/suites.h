@@ -1,9 +1,7 @@
 // The groups of benchmarks in greyhound_bench. Each registers its own; nothing is allocated before it runs.
 #pragma once
 
-#include <string>
-#include <utility>
-#include <vector>
+#include "device_context.h"
 
 namespace bench {
 
@@ -11,8 +9,6 @@ struct Settings {
     bool quick = false;  // few repetitions, for a look; not for figures that are quoted
     int repetitions(int full) const { return quick ? 3 : full; }
 };
-
-using Context = std::vector<std::pair<std::string, std::string>>;
 
 // host_suite.cpp: "host/...", the CPU engine.
 void register_host_suite(const Settings &settings);
@@ -23,8 +19,6 @@ Context host_context();
 // issue_suite.cpp:  "issue/...", host time of a call beside that of a bare launch.
 void register_device_suite(const Settings &settings);
 void register_issue_suite(const Settings &settings);
-bool have_device();
-Context device_context();
 #endif
 
 }  // namespace bench

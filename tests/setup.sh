@@ -3,7 +3,7 @@
 #   need PACKAGE TEST...   notes PACKAGE as missing if the command TEST... fails
 #   need_build_tools       a C and C++ compiler, CMake, and Ninja or make
 #   install_missing        installs the packages noted; without root, names them and exits with 1
-#   use_tools              picks up a CUDA compiler that is not on the PATH, and Ninja
+#   use_tools              picks up a CUDA compiler that is not on the PATH, and Ninja; lets idle threads sleep
 #
 # Packages are called by the names that Debian 12 and Ubuntu 24.04 share.
 
@@ -47,5 +47,7 @@ use_tools() {
     if command -v ninja >/dev/null; then
         export CMAKE_GENERATOR=${CMAKE_GENERATOR:-Ninja}
     fi
+    # On a busy machine, threads that spin while they wait take the time of those they wait for.
+    export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
     jobs=$(nproc)
 }

@@ -125,15 +125,34 @@ double ring_cost(const Shape &shape, const Team &team, const DeviceProperties &d
     return rounds * (exchange + bytes_per_multiprocessor * 0.065 * (1.0 + again));
 }
 
+Team team_of(int cluster_blocks, int team_warps, const DeviceProperties &device) {
+    // Memory is the limit: with clusters of one block, a few idle multiprocessors make it no slower, and on an H200 a
+    // little faster.
+    const int spared = cluster_blocks == 1 ? device.ring_clusters[0] / 32 : 0;
+    return {cluster_blocks, team_warps, device.ring_clusters[log2_of(cluster_blocks)] - spared};
+}
+
+Plan plan_ring(const Shape &shape, const Team &team, const DeviceProperties &device) {
+    Plan plan{};
+    plan.strategy = Strategy::ring;
+    plan.ring = ring_shape(shape, team, device);
+    plan.threads = ring_warps * warp_lanes;
+    plan.cluster_blocks = team.cluster_blocks;
+    plan.shared_bytes = plan.ring.layout.bytes;
+    // As many clusters as it takes for all to have equally many rows.
+    const int64_t teams = static_cast<int64_t>(team.max_clusters) * team.teams_per_cluster();
+    const int64_t rounds = divide_up(shape.batch, teams);
+    const int64_t clusters = divide_up(divide_up(shape.batch, rounds), team.teams_per_cluster());
+    plan.blocks = static_cast<int>(clusters) * team.cluster_blocks;
+    return plan;
+}
+
 Plan plan_ring(const Shape &shape, const DeviceProperties &device) {
     Team best{};
     double best_cost = 0.0;
     for (int i = 0; i < DeviceProperties::cluster_sizes; i++) {
         for (int warps = i == 0 ? 1 : ring_warps; warps <= ring_warps; warps *= 2) {
-            // Memory is the limit: with clusters of one block, a few idle multiprocessors make it no slower, and on an
-            // H200 a little faster.
-            const int spared = i == 0 ? device.ring_clusters[i] / 32 : 0;
-            const Team team{1 << i, warps, device.ring_clusters[i] - spared};
+            const Team team = team_of(1 << i, warps, device);
             if (team.max_clusters == 0) continue;
             const double cost = ring_cost(shape, team, device);
             if (best.team_warps == 0 || cost < best_cost) {
@@ -142,18 +161,7 @@ Plan plan_ring(const Shape &shape, const DeviceProperties &device) {
             }
         }
     }
-    Plan plan{};
-    plan.strategy = Strategy::ring;
-    plan.ring = ring_shape(shape, best, device);
-    plan.threads = ring_warps * warp_lanes;
-    plan.cluster_blocks = best.cluster_blocks;
-    plan.shared_bytes = plan.ring.layout.bytes;
-    // As many clusters as it takes for all to have equally many rows.
-    const int64_t teams = static_cast<int64_t>(best.max_clusters) * best.teams_per_cluster();
-    const int64_t rounds = divide_up(shape.batch, teams);
-    const int64_t clusters = divide_up(divide_up(shape.batch, rounds), best.teams_per_cluster());
-    plan.blocks = static_cast<int>(clusters) * best.cluster_blocks;
-    return plan;
+    return plan_ring(shape, best, device);
 }
 
 // ---- block_row ---------------------------------------------------------------------------------
@@ -186,6 +194,10 @@ Plan plan_cross_entropy(const Shape &shape, const DeviceProperties &device) {
     if (small_rows_can(shape)) return plan_small_rows(shape, device);
     if (ring_can(shape, device)) return plan_ring(shape, device);
     return plan_block_row(shape, device);
+}
+
+Plan plan_ring_of_team(const Shape &shape, const DeviceProperties &device, int cluster_blocks, int team_warps) {
+    return plan_ring(shape, team_of(cluster_blocks, team_warps, device), device);
 }
 
 }  // namespace gh

@@ -230,22 +230,43 @@ TEST(Planner, RingsAreConsistent) {
 }
 
 // What ring.cuh says about its rings and its exchange barriers, for every warp and every alignment of two rows in turn.
+void expect_safe_ring(const Shape &shape, const Plan &plan) {
+    const gh::RingShape &ring = plan.ring;
+    const auto team = team_chunks(shape, plan.cluster_blocks, ring);
+    EXPECT_GE(ring.slots, 1);
+    EXPECT_TRUE(ring.stores_pending == 0 || ring.stores_pending == 1);
+    if (most_chunks(team) > ring.slots - 1) {
+        EXPECT_EQ(ring.stores_pending, 0);
+    }
+    EXPECT_TRUE(ring.exchanges == 4 || ring.exchanges == 2);
+    if (sends_ahead(team, ring)) {
+        EXPECT_EQ(ring.exchanges, 4);
+    }
+    EXPECT_TRUE(loads_in_order(team, ring));
+}
+
 TEST(Planner, RingsAreSafe) {
     for_every_shape([](const Shape &shape, const DeviceProperties &, const Plan &plan) {
-        if (plan.strategy != Strategy::ring) return;
-        const gh::RingShape &ring = plan.ring;
-        const auto team = team_chunks(shape, plan.cluster_blocks, ring);
-        EXPECT_GE(ring.slots, 1);
-        EXPECT_TRUE(ring.stores_pending == 0 || ring.stores_pending == 1);
-        if (most_chunks(team) > ring.slots - 1) {
-            EXPECT_EQ(ring.stores_pending, 0);
-        }
-        EXPECT_TRUE(ring.exchanges == 4 || ring.exchanges == 2);
-        if (sends_ahead(team, ring)) {
-            EXPECT_EQ(ring.exchanges, 4);
-        }
-        EXPECT_TRUE(loads_in_order(team, ring));
+        if (plan.strategy == Strategy::ring) expect_safe_ring(shape, plan);
     });
+}
+
+// Also those of teams that the planner turns down.
+TEST(Planner, RingsOfEveryTeamAreSafe) {
+    for (int64_t vocab : vocabularies())
+        for (int alignment : {2, 16, 128}) {
+            if (vocab >= INT_MAX || vocab * 2 % alignment != 0) continue;
+            const Shape shape{2, 1000, vocab, alignment};
+            for (int size = 0; size < DeviceProperties::cluster_sizes; size++)
+                for (int warps = size == 0 ? 1 : gh::ring_warps; warps <= gh::ring_warps; warps *= 2) {
+                    const Plan plan = gh::plan_ring_of_team(shape, h200.properties, 1 << size, warps);
+                    EXPECT_EQ(plan.cluster_blocks, 1 << size);
+                    EXPECT_EQ(plan.ring.team_warps, warps);
+                    EXPECT_LE(plan.shared_bytes, h200.properties.shared_bytes_per_block);
+                    expect_safe_ring(shape, plan);
+                    if (::testing::Test::HasFailure()) FAIL() << vocab << ", aligned to " << alignment << ": " << plan;
+                }
+        }
 }
 
 // The rule that the tests above and the kernel share gives every vector to one warp.
