@@ -22,8 +22,10 @@ def output_of(*command):
 
 
 def exported_symbols(nm, library):
+    """Name and version of each symbol; the version itself is listed as a symbol of type A, with no version."""
     lines = output_of(nm, "-D", "--defined-only", "--format=posix", library).splitlines()
-    return {line.split()[0] for line in lines}
+    symbols = [line.split()[:2] for line in lines]
+    return dict(name.partition("@@")[::2] for name, kind in symbols if kind != "A")
 
 
 def dynamic_section(readelf, library):
@@ -35,13 +37,16 @@ def dynamic_section(readelf, library):
 def problems(nm, readelf, header, library):
     declared = declarations.parse_header(header.read_text())
     exported = exported_symbols(nm, library)
-    for name in sorted(exported - declared.functions.keys()):
+    for name in sorted(exported.keys() - declared.functions.keys()):
         yield f"exports {name}, which the header does not declare"
-    for name in sorted(declared.functions.keys() - exported):
+    for name in sorted(declared.functions.keys() - exported.keys()):
         yield f"does not export {name}, which the header declares"
 
     entries = dynamic_section(readelf, library)
     major, minor, _ = declared.version
+    for name, version in sorted(exported.items()):
+        if version != f"gh_{major}.{minor}":
+            yield f"exports {name} with the version '{version}', not gh_{major}.{minor}"
     soname = f"libgreyhound.so.{major}.{minor}"
     found = [value for tag, value in entries if tag == "SONAME"]
     if found != [soname]:
