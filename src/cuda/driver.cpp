@@ -45,7 +45,7 @@ gh_status find_driver(const Driver *&driver) {
     if (error == cudaSuccess) error = find("cuCtxPopCurrent", functions.context_pop);
     if (error == cudaSuccess) error = find("cuCtxGetDevice", functions.context_get_device);
     if (error == cudaSuccess) error = find("cuPointerGetAttributes", functions.pointer_get_attributes);
-    if (error != cudaSuccess) return fail_cuda("cudaGetDriverEntryPoint", error);
+    if (error != cudaSuccess) return fail_cuda("cudaGetDriverEntryPointByVersion", error);
     ready.store(true, std::memory_order_release);
     return GH_SUCCESS;
 }

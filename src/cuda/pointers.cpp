@@ -5,17 +5,19 @@
 namespace gh::cuda {
 namespace {
 
+// Bits of CU_POINTER_ATTRIBUTE_ACCESS_FLAGS.
+enum Access : unsigned long long { read = 1, read_write = 3 };
+
 // May the device use this pointer as it is?
-gh_status check_pointer(const Driver &driver, const Device &device, int ordinal, const char *name,
-                        const void *pointer) {
+gh_status check_pointer(const Driver &driver, const Device &device, int ordinal, const char *name, const void *pointer,
+                        Access needed) {
     const auto address = reinterpret_cast<CUdeviceptr>(pointer);
     unsigned long long access = 0;
     CUdeviceptr device_pointer = 0;
     CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
     void *values[] = {&access, &device_pointer};
     const CUresult result = driver.pointer_get_attributes(2, attributes, values, address);
-    constexpr unsigned long long read_write = 3;  // CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
-    if (result == CUDA_SUCCESS && device_pointer == address && access == read_write) return GH_SUCCESS;
+    if (result == CUDA_SUCCESS && device_pointer == address && (access & needed) == needed) return GH_SUCCESS;
 
     // Not so, or not certain. What kind of memory is it?
     unsigned int type = 0;
@@ -32,21 +34,21 @@ gh_status check_pointer(const Driver &driver, const Device &device, int ordinal,
         return fail(GH_ERROR_UNREACHABLE_POINTER,
                     "%s = %p: registered host memory that CUDA device %d can access only at another address", name,
                     pointer, ordinal);
-    return fail(GH_ERROR_UNREACHABLE_POINTER,
-                "%s = %p: memory of CUDA device %d, to which the stream's device %d has no access", name, pointer,
-                owner, ordinal);
+    return fail(GH_ERROR_UNREACHABLE_POINTER, "%s = %p: memory of CUDA device %d that the stream's device %d cannot %s",
+                name, pointer, owner, ordinal, needed == read ? "read" : "write");
 }
 
 }  // namespace
 
 gh_status check_pointers(const Driver &driver, const Device &device, int ordinal, const CrossEntropy &call) {
-    if (gh_status status = check_pointer(driver, device, ordinal, "logits", call.logits)) return status;
-    if (gh_status status = check_pointer(driver, device, ordinal, "labels", call.labels)) return status;
-    if (gh_status status = check_pointer(driver, device, ordinal, "ce_sum", call.ce_sum)) return status;
+    if (gh_status status = check_pointer(driver, device, ordinal, "logits", call.logits, read_write)) return status;
+    if (gh_status status = check_pointer(driver, device, ordinal, "labels", call.labels, read)) return status;
+    if (gh_status status = check_pointer(driver, device, ordinal, "ce_sum", call.ce_sum, read_write)) return status;
     if (call.z_sum != nullptr)
-        if (gh_status status = check_pointer(driver, device, ordinal, "z_sum", call.z_sum)) return status;
+        if (gh_status status = check_pointer(driver, device, ordinal, "z_sum", call.z_sum, read_write)) return status;
     if (call.n_valid != nullptr)
-        if (gh_status status = check_pointer(driver, device, ordinal, "n_valid", call.n_valid)) return status;
+        if (gh_status status = check_pointer(driver, device, ordinal, "n_valid", call.n_valid, read_write))
+            return status;
     return GH_SUCCESS;
 }
 

@@ -24,7 +24,8 @@ struct DeviceProperties {
     int multiprocessors;
     int shared_bytes_per_block;  // the most that one block may have
     int shared_bytes_per_multiprocessor;
-    // How many clusters of 1 << i ring_kernel blocks run at once; 0 where the device has no clusters of that size.
+    // How many clusters of 1 << i ring_kernel blocks run at once; 0 where the device has no clusters of that
+    // size, or the library no code for them.
     int ring_clusters[cluster_sizes];
 };
 

@@ -159,6 +159,34 @@ TEST_P(SpecialValues, ATargetOfMinusInfinityHasInfiniteLoss) {
         }
 }
 
+// 2 * z_loss_multiplier * lse may overflow; what has probability 0 keeps its gradient of 0, and the label's its -1.
+TEST_P(SpecialValues, ProbabilityZeroStaysZeroUnderAnyZLoss) {
+    for (int64_t vocab : {2, 9, 1000, 8203})
+        for (float multiplier : {1e38f, 2e38f, -2e38f}) {
+            Problem problem(dtype, 2, vocab);
+            problem.z_loss_multiplier = multiplier;
+            for (int64_t row : {0, 1}) {
+                problem.fill(row, -inf);
+                problem.set(row, vocab - 1, 10);
+            }
+            problem.labels = {vocab - 1, 0};
+            const Outcome outcome = run(problem);
+            for (int64_t j = 0; j + 1 < vocab; j++) {
+                EXPECT_EQ(gradient(problem, outcome, 0, j), 0.0) << problem.describe();
+                EXPECT_EQ(gradient(problem, outcome, 1, j), j == 0 ? -1.0 : 0.0) << problem.describe();
+            }
+            // The only finite logit has probability 1, so its gradient is the z-loss's, far beyond any dtype.
+            EXPECT_FALSE(std::isnan(gradient(problem, outcome, 0, vocab - 1))) << problem.describe();
+        }
+}
+
+TEST_P(SpecialValues, AZLossOfZeroSlopeChangesNothing) {
+    Problem problem(dtype, 1, 1);  // lse is 0
+    problem.set(0, 0, 0);
+    problem.z_loss_multiplier = 2e38f;
+    EXPECT_EQ(gradient(problem, run(problem), 0, 0), 0.0);
+}
+
 // The difference of the two extremes overflows fp32: probabilities are exactly 1 and 0.
 TEST_P(SpecialValues, BothFiniteExtremesInOneRow) {
     const double most = largest(dtype);

@@ -35,6 +35,8 @@ def cross_entropy_with_grad(
             "logits: requires grad, and autograd cannot follow the kernel that overwrites it; use "
             "greyhound.nn.functional.cross_entropy, pass logits.detach(), or call under torch.no_grad()"
         )
+    if logits.is_inference() and not torch.is_inference_mode_enabled():
+        raise ValueError("logits: an inference tensor may be overwritten only inside torch.inference_mode()")
     sums = launch(logits, target, z_loss_multiplier, ignore_index)
     # Autograd then refuses a backward that had saved these logits, as after any in-place operation.
     torch.autograd.graph.increment_version(logits)

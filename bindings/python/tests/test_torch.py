@@ -135,6 +135,15 @@ def test_kernel_takes_inference_tensors(generator, device):
     assert same_bits(inference.clone(), logits)
 
 
+def test_kernel_leaves_inference_tensors_alone_outside_inference_mode(generator, device):
+    logits, target = draw(generator, 2, 4, device)
+    with torch.inference_mode():
+        inference = logits.clone()
+    with pytest.raises(ValueError, match="inference tensor"):
+        cross_entropy_with_grad_kernel(inference, target)
+    assert same_bits(inference.clone(), logits)
+
+
 def test_autograd_notices_that_the_kernel_overwrote_a_saved_tensor(generator, device):
     logits, target = draw(generator, 2, 4, device)
     weight = torch.ones(2, 4, device=device, requires_grad=True)

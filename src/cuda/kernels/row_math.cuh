@@ -69,7 +69,9 @@ __device__ __forceinline__ RowResult finish_row(ExpSum others, float target, boo
     const float sum = r.others_sum + r.target_exp;
     r.log2_sum = sum > 0.0f ? log2f(sum) : NAN;
     r.lse = fmaf(r.log2_sum, ln_2, r.max);
-    r.z_slope = z_loss_multiplier == 0.0f ? 0.0f : 2.0f * z_loss_multiplier * r.lse;
+    // Finite also where 2 * z * lse is not, so that a probability of 0 keeps its gradient of 0.
+    const float z_slope = fminf(fmaxf(2.0f * (z_loss_multiplier * r.lse), -FLT_MAX), FLT_MAX);
+    r.z_slope = z_loss_multiplier == 0.0f ? 0.0f : z_slope;
     r.softmax_scale = 1.0f + r.z_slope;
     return r;
 }

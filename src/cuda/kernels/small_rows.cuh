@@ -77,7 +77,9 @@ class SmallRowsWarp {
     // in this lane's own elements; nothing happens if it is negative.
     __device__ static float take(uint4 (&x)[vectors_per_lane], int element) {
         uint32_t taken = 0;
-        const int word = element < 0 ? -1 : element / per_word, shift = element % per_word * 16;
+        const int word = element < 0 ? -1 : element / per_word,
+                  shift = (element & 1) * 16;  // not used if a word is an element
+
         const uint32_t mask = per_word == 1 ? ~0u : 0xffffu << shift;
 #pragma unroll
         for (int i = 0; i < vectors_per_lane; i++) {
