@@ -42,6 +42,7 @@ if [ -z "$build_dir" ]; then
     all="build $all"
 fi
 case $build_dir in /*) ;; *) build_dir=$PWD/$build_dir ;; esac
+case $results in '' | /*) ;; *) results=$PWD/$results ;; esac
 stages=${stages:-$all}
 [ -n "$results" ] || results=$root/bench/results/$("$python" "$root/bench/peers/context.py")
 commit=${GREYHOUND_COMMIT:-$(git -C "$root" rev-parse HEAD 2>/dev/null || echo unknown)}
@@ -50,10 +51,11 @@ GREYHOUND_LIBRARY=$build_dir/libgreyhound.so
 export GREYHOUND_COMMIT GREYHOUND_LIBRARY
 mkdir -p "$results"
 
-# Runs greyhound_bench on the benchmarks that the pattern $1 finds, into the file $2.
+# Runs greyhound_bench on the benchmarks that the pattern $1 finds, into the file $2. From its own folder, so that the
+# results do not name a path of this machine.
 bench() {
-    "$build_dir/bench/greyhound_bench" $quick --benchmark_filter="$1" --benchmark_context=commit="$commit" \
-        --benchmark_out="$results/$2" --benchmark_out_format=json
+    (cd "$build_dir/bench" && ./greyhound_bench $quick --benchmark_filter="$1" --benchmark_context=commit="$commit" \
+        --benchmark_out="$results/$2" --benchmark_out_format=json)
 }
 
 # A stage that fails does not take the others with it; the script's status tells of it in the end.
