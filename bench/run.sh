@@ -10,7 +10,6 @@
 #   startup  process start to first loss, for each implementation        -> startup.json
 #   host     the CPU engine, and torch on the CPU                        -> host.json, peers_host.json
 # and one that runs only when named:
-#   sweeps   the comparisons behind docs/experiments.md                  -> stream_patterns.json, plans.json
 #
 # With --build-dir, that build is measured, and there is no stage "build".
 # The peers need Python 3 with torch, liger-kernel and quack-kernels; what is missing is reported and left out.
@@ -29,7 +28,7 @@ while [ $# -gt 0 ]; do
         --build-dir) build_dir=$2; shift ;;
         --results) results=$2; shift ;;
         --quick) quick=--quick ;;
-        build | device | peers | startup | host | sweeps) stages="$stages $1" ;;
+        build | device | peers | startup | host) stages="$stages $1" ;;
         -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
         *) echo "run.sh: unknown argument $1 (--help lists them)" >&2; exit 2 ;;
     esac
@@ -80,10 +79,6 @@ for stage in $stages; do
         host)
             bench '^host(/|_call)' host.json &&
                 "$python" "$root/bench/peers/host.py" $quick --output "$results/peers_host.json"
-            ;;
-        sweeps)
-            "$build_dir/bench/greyhound_stream_patterns" --out "$results/stream_patterns.json" &&
-                "$build_dir/bench/greyhound_plan_sweep" --out "$results/plans.json"
             ;;
     esac || failed="$failed $stage"
 done

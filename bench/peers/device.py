@@ -22,7 +22,7 @@ from timing import LONG_ENOUGH, Timing, extra_bytes
 
 
 def one_line(error):
-    text = " ".join(str(error).split())
+    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())  # some colour their errors
     return f"{type(error).__name__}: {text[:300]}"
 
 
