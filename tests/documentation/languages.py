@@ -1,6 +1,7 @@
 """How a code block of each language is run. A runner returns a word on what it did, or raises Failed or Skipped.
 
-A block is completed only with what a reader would obviously add: C_WRAPPER, RUST_WRAPPER and the docstrings say with what.
+A block is completed only with what a reader would obviously add; C_WRAPPER, RUST_WRAPPER and the runners' docstrings
+say with what.
 """
 
 import importlib.util
@@ -82,14 +83,16 @@ class Setting:
 
 # ---- C and C++ -----------------------------------------------------------------------------------
 
+# Above statements that stand alone.
+C_HEADERS = {
+    ".c": ["math.h", "stdio.h", "stdlib.h", "string.h"],
+    ".cpp": ["cmath", "cstdio", "cstdlib", "cstring", "stdexcept", "vector"],
+}
+
 # Around statements that stand alone: the arguments of gh_cross_entropy_fwd_bwd under their names in the header.
 C_WRAPPER = """\
 {includes}
 #include <greyhound/greyhound.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 int snippet(void *logits, gh_dtype dtype, const int64_t *labels, int64_t batch, int64_t vocab,
             float z_loss_multiplier, int64_t ignore_index, float *ce_sum, float *z_sum, float *n_valid,
@@ -109,7 +112,7 @@ int snippet(void *logits, gh_dtype dtype, const int64_t *labels, int64_t batch, 
 
 
 def has_main(code):
-    return re.search(r"^(?:static |auto )?int\s+main\s*\(|^auto main\(", code, re.MULTILINE) is not None
+    return re.search(r"^int\s+main\s*\(", code, re.MULTILINE) is not None
 
 
 def compiled(setting, code, note, compiler, standard, suffix):
@@ -117,7 +120,10 @@ def compiled(setting, code, note, compiler, standard, suffix):
     or statements, which are compiled inside C_WRAPPER."""
     whole = has_main(code) or note == "file"
     if not whole:
-        includes = "\n".join(re.findall(r"^\s*#\s*include\b.*$", code, re.MULTILINE))
+        includes = "\n".join(
+            [f"#include <{header}>" for header in C_HEADERS[suffix]]
+            + re.findall(r"^\s*#\s*include\b.*$", code, re.MULTILINE)
+        )
         statements = re.sub(r"^\s*#\s*include\b.*$", "", code, flags=re.MULTILINE)
         code = C_WRAPPER.format(includes=includes, statements=statements)
     folder = setting.folder()
@@ -200,6 +206,7 @@ def run_rust(setting, code, note):
         raise Skipped("no cargo")
     if not re.search(r"^(pub )?fn main\b", code, re.MULTILINE):
         code = RUST_WRAPPER.format(statements=code)
+    code = "#![deny(warnings)] " + code  # not RUSTFLAGS, which would be the dependencies' too
     folder, target = setting.folder(), setting.work / "cargo"
     (folder / "src").mkdir()
     (folder / "Cargo.toml").write_text(CARGO_TOML.format(root=ROOT))
@@ -212,9 +219,9 @@ def run_rust(setting, code, note):
     # Cargo itself adds the library's place to the loader's path.
     environment = {"GREYHOUND_LIB_DIR": str(setting.libdir), "LD_LIBRARY_PATH": None}
     if not is_build_script:
-        setting.call([*cargo, "run", *options], folder, RUSTFLAGS="-Dwarnings", **environment)
+        setting.call([*cargo, "run", *options], folder, **environment)
         return "compiled and run"
-    setting.call([*cargo, "build", *options], folder, RUSTFLAGS="-Dwarnings", **environment)
+    setting.call([*cargo, "build", *options], folder, **environment)
     setting.call([target / "debug/snippet"], folder, **environment)
     return "built with, and the program run"
 
@@ -257,7 +264,8 @@ CHANGES_THE_MACHINE = re.compile(
 
 
 def sandbox(setting):
-    """A folder that looks like the root of a checkout whose build/release is the build under test."""
+    """A folder that looks like the root of a checkout whose build/release is the build under test. What a block writes
+    into a source folder, such as docs/, does reach the source tree."""
     folder = setting.folder()
     for entry in ROOT.iterdir():
         if entry.name not in ("build", ".git"):
@@ -277,7 +285,7 @@ def run_sh(setting, code, note):
     for the prefix where the library is installed."""
     change = CHANGES_THE_MACHINE.search(code)
     if change:
-        raise Failed(f"`{change[0]}` changes the machine it runs on: the block needs `<!-- snippet: not run: REASON -->`")
+        raise Failed(f"`{change[0]}` changes the machine: the block needs `<!-- snippet: not run: REASON -->`")
     if "pkg-config" in code and not shutil.which("pkg-config"):
         raise Skipped("no pkg-config")
     folder = sandbox(setting)

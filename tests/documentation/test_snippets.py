@@ -23,6 +23,7 @@ import sys
 import tempfile
 import textwrap
 import time
+from collections import Counter
 from pathlib import Path
 
 import languages
@@ -39,7 +40,7 @@ def decide(block, runners):
             raise languages.Failed("`not run:` without a reason")
         return reason
     if block.language == "text":
-        return "text"
+        return "not code"
     if not block.language:
         raise languages.Failed("no language after the opening fence (`text` if it is not code)")
     if block.language not in runners:
@@ -78,29 +79,30 @@ def check_page(blocks, setting, runners=languages.RUNNERS):
 def table(rows):
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:
-        yield "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[3]])
+        yield "  ".join([*(cell.ljust(width) for cell, width in zip(row[:3], widths)), row[3]])
 
 
 def a_program(blocks):
     """The documentation's own first C program, for the blocks about building one."""
-    return next(block.code for block in blocks if block.language == "c" and languages.has_main(block.code))
+    for block in blocks:
+        if block.language == "c" and languages.has_main(block.code):
+            return block.code
+    raise PageError("README.md has no C program")
 
 
 def make_setting(arguments):
     arguments.work.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(dir=arguments.work))
-    setting = languages.Setting(
+    return languages.Setting(
         prefix=arguments.prefix,
         libdir=arguments.prefix / arguments.libdir,
         build=arguments.build,
-        work=work,
+        work=Path(tempfile.mkdtemp(dir=arguments.work)),
         cc=arguments.cc,
         cxx=arguments.cxx,
         cmake=arguments.cmake,
         cargo=arguments.cargo,
         cuda_include=arguments.cuda_include,
     )
-    return setting
 
 
 def arguments_of(argv):
@@ -124,20 +126,23 @@ def main(argv):
         setting.program = a_program(pages[0])
         results = [result for page in pages for result in check_page(page, setting)]
     except PageError as error:
-        print(error)
+        print(f"{error}\n\n{GUIDE}")
         return 1
     finally:
         shutil.rmtree(setting.work, ignore_errors=True)
 
-    first_lines = [(block.place, block.language, outcome, detail.partition("\n")[0]) for block, outcome, detail in results]
-    print("\n".join(table(first_lines)))
+    rows = [
+        (block.place, block.language, outcome, "see below" if outcome == "FAILED" else detail)
+        for block, outcome, detail in results
+    ]
+    print("\n".join(table(rows)))
     failures = [(block, detail) for block, outcome, detail in results if outcome == "FAILED"]
     for block, detail in failures:
         print(f"\n{block.place}: {detail}\n{textwrap.indent(block.code, '    | ')}")
     if failures:
         print("\n" + GUIDE)
-    counts = {name: sum(outcome == name for _, outcome, _ in results) for name in ("ran", "not run", "skipped", "FAILED")}
-    print("\n" + ", ".join(f"{count} {name}" for name, count in counts.items()))
+    counts = Counter(outcome for _, outcome, _ in results)
+    print("\n" + ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("ran", "not run", "skipped", "FAILED")))
     return 1 if failures or not counts["ran"] else 0
 
 
