@@ -32,6 +32,7 @@ Made by `bench/report.py` from the files in `bench/results/`. Do not edit.
 
 On a machine with a GPU, nvcc, CMake and Google Benchmark (`libbenchmark-dev`):
 
+<!-- snippet: not run: measures for minutes; bench/run.sh --quick shows that it works -->
 ```sh
 bench/run.sh && python3 bench/report.py
 ```

@@ -5,8 +5,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("bindings/*/README.md")]
+from markdown import PAGES, ROOT
 
 
 def prose(page):
