@@ -7,6 +7,7 @@ and a reason where there is no way to get the tools. Needs Python 3.10; standard
 
 import argparse
 import email.parser
+import functools
 import importlib.util
 import os
 import re
@@ -27,11 +28,11 @@ COMPILERS = ("cc", "gcc", "g++", "c++", "clang", "clang++", "nvcc", "cmake", "ni
 NO_INDEX = re.compile(r"Ignoring indexes|Retrying \(|Could not fetch URL|ConnectionError|ProxyError|[Tt]imed out")
 
 RUN_EXAMPLE = """
-import sys
+import os, sys
 import numpy as np
 
 new_generator = np.random.default_rng
-seed = int.from_bytes(__import__("os").urandom(4), "little")
+seed = int.from_bytes(os.urandom(4), "little")
 print(f"seed = {seed}")
 np.random.default_rng = lambda: new_generator(seed)
 names = {}
@@ -92,14 +93,20 @@ class Workplace:
             skip(f"the package needs Python 3.10 or newer, and this is {sys.version.split()[0]}")
         if importlib.util.find_spec("ensurepip") is None:
             skip(f"{sys.executable} has no ensurepip (Debian and Ubuntu have it in python3-venv)")
-        if not (self.tools / "ready").exists():
+        # pip 22.3 is the first that installs into another environment.
+        requirements = ["pip>=22.3", *self.build_requirements()]
+        ready = self.tools / "ready"
+        if not ready.is_file() or ready.read_text() != str(requirements):
             run(sys.executable, "-m", "venv", "--clear", self.tools)
-            requirements = re.search(r"^requires = \[(.*)\]$", (self.project / "pyproject.toml").read_text(), re.MULTILINE)
-            # pip 22.3 is the first that installs into another environment.
-            self.get("install", "--quiet", "pip>=22.3", *re.findall(r'"([^"]+)"', requirements[1]))
-            (self.tools / "ready").touch()
+            self.get("install", "--quiet", *requirements)
+            ready.write_text(str(requirements))
         if not list(self.downloads.glob("numpy-*.whl")):
             self.get("download", "--quiet", "--only-binary=:all:", f"--dest={self.downloads}", "numpy")
+
+    def build_requirements(self):
+        text = (self.project / "pyproject.toml").read_text()
+        (requires,) = re.findall(r"^requires = \[(.*)\]$", text, re.MULTILINE)
+        return re.findall(r'"([^"]+)"', requires)
 
     def get(self, *arguments):
         try:
@@ -111,6 +118,10 @@ class Workplace:
 
     def pip(self, *arguments, **options):
         return run(self.tools / "bin" / "python", "-m", "pip", "--disable-pip-version-check", *arguments, **options)
+
+    @functools.cached_property
+    def wheel(self):
+        return self.build_wheel(self.project, "wheel")
 
     def build_wheel(self, source, name):
         output = self.folder / name
@@ -150,7 +161,7 @@ class Wheel(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.wheel = place.build_wheel(place.project, "wheel")
+        cls.wheel = place.wheel
         with zipfile.ZipFile(cls.wheel) as archive:
             cls.files = {name: archive.read(name) for name in archive.namelist()}
         header = declarations.parse_header((place.source / "include/greyhound/greyhound.h").read_text())
@@ -202,11 +213,11 @@ class Installed(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.wheel = place.build_wheel(place.project, "wheel")
+        cls.wheel = place.wheel
         cls.home = place.folder / "fresh"
         run(sys.executable, "-m", "venv", "--clear", "--without-pip", cls.home)
         cls.environment = {"PATH": str(cls.home / "bin")}
-        cls.pip("install", "--quiet", "--no-index", f"--find-links={place.downloads}", cls.wheel, "numpy")
+        cls.pip("install", "--quiet", "--no-compile", "--no-index", f"--find-links={place.downloads}", cls.wheel, "numpy")
 
     @classmethod
     def pip(cls, *arguments):
@@ -256,6 +267,7 @@ if __name__ == "__main__":
     parser.add_argument("--nm", default="nm")
     parser.add_argument("--readelf", default="readelf")
     options = parser.parse_args()
-    place = Workplace(options.source.resolve(), options.work.resolve())
+    # What is kept suits the Python that it was fetched for.
+    place = Workplace(options.source.resolve(), options.work.resolve() / sys.implementation.cache_tag)
     place.prepare()
     unittest.main(argv=sys.argv[:1], verbosity=2)
