@@ -22,6 +22,7 @@ need pkg-config command -v pkg-config
 need python3 test -x "$(command -v "$python")"
 need python3-numpy "$python" -c 'import numpy'
 need python3-pytest "$python" -c 'import pytest'
+need python3-venv "$python" -c 'import ensurepip'
 install_missing
 use_tools
 
