@@ -1,5 +1,5 @@
-# `cpack` in a build folder makes a tarball that can be unpacked anywhere and, on Debian and its relatives, two packages.
-# The tests check them by greyhound_tarball, greyhound_with_deb and greyhound_deb_version.
+# `cpack` in a build folder makes a tarball that can be unpacked anywhere and, on Debian and its relatives, two
+# packages. The tests check them by greyhound_tarball, greyhound_with_deb and greyhound_deb_version.
 
 set(CPACK_GENERATOR TGZ)
 set(CPACK_VERBATIM_VARIABLES ON)

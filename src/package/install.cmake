@@ -24,7 +24,8 @@ function(greyhound_install prefix)
     LIBRARY DESTINATION ${arg_LIBDIR} ${runtime} NAMELINK_COMPONENT ${prefix}_development)
   install(DIRECTORY include/greyhound DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${development})
 
-  install(EXPORT ${prefix}Targets FILE greyhoundTargets.cmake NAMESPACE greyhound:: DESTINATION ${cmake_dir} ${development})
+  install(EXPORT ${prefix}Targets FILE greyhoundTargets.cmake NAMESPACE greyhound::
+    DESTINATION ${cmake_dir} ${development})
   configure_package_config_file(src/package/greyhoundConfig.cmake.in ${generated}/greyhoundConfig.cmake
     INSTALL_DESTINATION ${cmake_dir})
   install(FILES ${generated}/greyhoundConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/greyhoundConfigVersion.cmake
