@@ -24,7 +24,6 @@ if(greyhound_with_cuda)
 endif()
 
 set(CPACK_PACKAGE_FILE_NAME ${greyhound_tarball})
-set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/src/package/timestamps.cmake)
 # What differs between the generators.
 set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_SOURCE_DIR}/src/package/generator.cmake)
 

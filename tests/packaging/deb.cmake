@@ -21,6 +21,8 @@ foreach(package IN ITEMS ${runtime} ${development})
     COMMAND_ERROR_IS_FATAL ANY)
 endforeach()
 
+expect_timestamps(${ROOT})
+
 set(lib usr/lib/${ARCHITECTURE})
 list_files(found ${OUTPUT}/${runtime})
 expect_equal("files of ${runtime}" "${found}"

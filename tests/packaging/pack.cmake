@@ -1,7 +1,8 @@
+set(ENV{SOURCE_DATE_EPOCH} 1000000000)
+
 # Runs cpack's GENERATOR on the build tree BUILD, twice, and sets `packages` to what the first run made. The same files
-# and SOURCE_DATE_EPOCH must give the same packages. The time is in the past, so that one that slips through is seen.
+# must give the same packages.
 function(pack generator)
-  set(ENV{SOURCE_DATE_EPOCH} 1000000000)
   file(REMOVE_RECURSE ${OUTPUT})
   foreach(run first second)
     execute_process(
@@ -34,4 +35,13 @@ function(list_files variable directory)
   file(GLOB_RECURSE files LIST_DIRECTORIES OFF RELATIVE ${directory} ${directory}/*)
   list(SORT files)
   set(${variable} ${files} PARENT_SCOPE)
+endfunction()
+
+# Each file below DIRECTORY bears the time that SOURCE_DATE_EPOCH says.
+function(expect_timestamps directory)
+  list_files(files ${directory})
+  foreach(file IN LISTS files)
+    file(TIMESTAMP ${directory}/${file} time "%s" UTC)
+    expect_equal("time of ${file}" ${time} $ENV{SOURCE_DATE_EPOCH})
+  endforeach()
 endfunction()

@@ -8,6 +8,7 @@ expect_equal("packages" "${packages}" ${NAME}.tar.gz)
 file(ARCHIVE_EXTRACT INPUT ${OUTPUT}/first/${NAME}.tar.gz DESTINATION ${OUTPUT})
 file(RENAME ${OUTPUT}/${NAME} ${OUTPUT}/moved)
 
+expect_timestamps(${OUTPUT}/moved)
 list_files(found ${OUTPUT}/moved)
 list_files(expected ${INSTALLED})
 expect_equal("files" "${found}" "${expected}")
