@@ -16,6 +16,7 @@ has_cargo() { command -v cargo || [[ -x ${HOME:-}/.cargo/bin/cargo ]]; }
 need_build_tools
 need binutils command -v readelf
 need cargo has_cargo
+need dpkg-dev command -v dpkg-shlibdeps
 need libbenchmark-dev test -e /usr/include/benchmark/benchmark.h
 need libgtest-dev test -e /usr/include/gtest/gtest.h
 need pkg-config command -v pkg-config
