@@ -30,8 +30,9 @@ set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_SOURCE_DIR}/src/package/generator.cmake)
 # ---- Debian ------------------------------------------------------------------------------------
 
 find_program(DPKG_SHLIBDEPS_EXECUTABLE dpkg-shlibdeps)
+find_program(GREYHOUND_FILE_EXECUTABLE file)  # CPack looks for it too, and stops without
 set(greyhound_with_deb OFF)
-if(DPKG_SHLIBDEPS_EXECUTABLE AND CMAKE_LIBRARY_ARCHITECTURE)
+if(DPKG_SHLIBDEPS_EXECUTABLE AND GREYHOUND_FILE_EXECUTABLE AND CMAKE_LIBRARY_ARCHITECTURE)
   set(greyhound_with_deb ON)
   list(APPEND CPACK_GENERATOR DEB)
 
