@@ -95,17 +95,18 @@ RingShape ring_shape(const Shape &shape, const Team &team, const DevicePropertie
     // The first chunk of a row can skip the start of its line only if it is a full chunk.
     const int step = 1 << ring.step_shift;
     ring.cut_at_lines = !ring.aligned && ring.vectors_per_block >= step && ring.row_vectors - 2 >= step;
-    for (ring.exchanges = 2; ring.exchanges <= 4; ring.exchanges *= 2) {
+    const auto fit = [&](int exchanges) {
+        ring.exchanges = exchanges;
         ring.slots = ring_max_slots;
         while (ring.slots > 1 &&
-               RingLayout(ring.slots, ring.exchanges, team.cluster_blocks).bytes > device.shared_bytes_per_block)
+               RingLayout(ring.slots, exchanges, team.cluster_blocks).bytes > device.shared_bytes_per_block)
             ring.slots--;
         // A row that does not fit wants its slots back at once; so does one that fits exactly.
         ring.stores_pending = chunks.most < ring.slots ? 1 : 0;
-        // Two rows under way suffice unless some warp could hold all of two rows in its ring.
-        if (ring.slots - ring.stores_pending < 2 * chunks.least) break;
-        if (ring.exchanges == 4) break;
-    }
+    };
+    // Two rows under way suffice unless some warp could hold all of two rows in its ring.
+    fit(2);
+    if (ring.slots - ring.stores_pending >= 2 * chunks.least) fit(4);
     ring.layout = RingLayout(ring.slots, ring.exchanges, team.cluster_blocks);
     return ring;
 }
