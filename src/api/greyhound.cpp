@@ -2,6 +2,7 @@
 // that the stream names; nothing is computed here.
 #include "greyhound/greyhound.h"
 
+#include "api/call.h"
 #include "api/host_memory.h"
 #include "api/validate.h"
 #include "cpu/engine.h"
@@ -43,17 +44,73 @@ const char *gh_last_error(void) {
     return gh::last_failure();
 }
 
-gh_status gh_cross_entropy_fwd_bwd(void *logits, gh_dtype dtype, const int64_t *labels, int64_t batch, int64_t vocab,
-                                   float z_loss_multiplier, int64_t ignore_index, float *ce_sum, float *z_sum,
-                                   float *n_valid, gh_stream stream) {
-    const gh::CrossEntropy call{logits,       dtype,  labels, batch,  vocab, z_loss_multiplier,
-                                ignore_index, ce_sum, z_sum,  n_valid};
-    if (gh_status status = gh::validate(call)) return status;
-    if (batch == 0) return GH_SUCCESS;
+namespace {
+
+// A call with its options read, on its way to the engine that the stream names.
+gh_status run(const gh::CrossEntropy &call, gh_stream stream) {
+    if (gh_status status = gh::validate(call, stream == GH_STREAM_HOST)) return status;
     if (stream == GH_STREAM_HOST) {
         if (gh_status status = gh::validate_host_memory(call)) return status;
         if (gh_status status = gh::validate_labels(call)) return status;
-        return gh::cpu::cross_entropy_fwd_bwd(call);
+        return gh::cpu::cross_entropy(call);
     }
-    return gh::cuda::cross_entropy_fwd_bwd(call, stream);
+    return gh::cuda::cross_entropy(call, stream);
+}
+
+}  // namespace
+
+gh_status gh_cross_entropy_fwd_bwd(void *logits, gh_dtype dtype, const int64_t *labels, int64_t batch, int64_t vocab,
+                                   float z_loss_multiplier, int64_t ignore_index, float *ce_sum, float *z_sum,
+                                   float *n_valid, gh_stream stream) {
+    gh::CrossEntropy call;
+    call.logits = call.dlogits = logits;
+    call.dtype = dtype;
+    call.labels = labels;
+    call.batch = batch;
+    call.vocab = call.logits_row_stride = call.dlogits_row_stride = vocab;
+    call.z_loss_multiplier = z_loss_multiplier;
+    call.ignore_index = ignore_index;
+    call.loss = ce_sum;
+    call.z_loss = z_sum;
+    call.n_valid = n_valid;
+    call.losses_apart = true;
+    return run(call, stream);
+}
+
+gh_status gh_cross_entropy(const void *logits, void *dlogits, gh_dtype dtype, const void *labels, int64_t batch,
+                           int64_t vocab, const gh_cross_entropy_options *options, gh_stream stream) {
+    gh::CrossEntropy call;
+    call.pass = dlogits == nullptr ? gh::Pass::forward : gh::Pass::forward_and_backward;
+    call.logits = logits;
+    call.dlogits = dlogits;
+    call.dtype = dtype;
+    call.labels = labels;
+    call.batch = batch;
+    call.vocab = vocab;
+    if (gh_status status = gh::read_options(options, call)) return status;
+    return run(call, stream);
+}
+
+gh_status gh_cross_entropy_backward(const void *logits, void *dlogits, gh_dtype dtype, const void *labels,
+                                    int64_t batch, int64_t vocab, const void *row_statistics, const float *row_lse,
+                                    const gh_cross_entropy_options *options, gh_stream stream) {
+    gh::CrossEntropy call;
+    call.pass = gh::Pass::backward;
+    call.logits = logits;
+    call.dlogits = dlogits;
+    call.dtype = dtype;
+    call.labels = labels;
+    call.batch = batch;
+    call.vocab = vocab;
+    call.saved_statistics = row_statistics;
+    call.saved_lse = row_lse;
+    if (gh_status status = gh::read_options(options, call)) return status;
+    return run(call, stream);
+}
+
+gh_status gh_cross_entropy_workspace_size(gh_stream stream, size_t *size) {
+    if (size == nullptr) return gh::fail(GH_ERROR_NULL_POINTER, "size = NULL: must point to one size_t");
+    if (stream != GH_STREAM_HOST) return gh::cuda::workspace_size(stream, *size);
+    *size = 0;
+    return GH_SUCCESS;
 }

@@ -65,9 +65,9 @@ gh_status validate_host_memory(const CrossEntropy &call) {
     if (query == nullptr) return GH_SUCCESS;
     if (gh_status status = check(query, "logits", call.logits)) return status;
     if (gh_status status = check(query, "labels", call.labels)) return status;
-    if (gh_status status = check(query, "ce_sum", call.ce_sum)) return status;
-    if (call.z_sum != nullptr)
-        if (gh_status status = check(query, "z_sum", call.z_sum)) return status;
+    if (gh_status status = check(query, "ce_sum", call.loss)) return status;
+    if (call.z_loss != nullptr)
+        if (gh_status status = check(query, "z_sum", call.z_loss)) return status;
     if (call.n_valid != nullptr)
         if (gh_status status = check(query, "n_valid", call.n_valid)) return status;
     return GH_SUCCESS;

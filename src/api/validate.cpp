@@ -47,7 +47,7 @@ Range range(const char *name, const void *pointer, uint64_t bytes) {
 
 }  // namespace
 
-gh_status validate(const CrossEntropy &call) {
+gh_status validate(const CrossEntropy &call, [[maybe_unused]] bool on_host) {
     const size_t element = element_size(call.dtype);
     if (element == 0)
         return fail(GH_ERROR_INVALID_DTYPE, "dtype = %" PRId32 ": not a gh_dtype (F32 = 0, F16 = 1, BF16 = 2)",
@@ -64,7 +64,8 @@ gh_status validate(const CrossEntropy &call) {
         return fail(GH_ERROR_INVALID_VALUE, "z_loss_multiplier = %g: must be finite",
                     static_cast<double>(call.z_loss_multiplier));
 
-    if (call.ce_sum == nullptr) return fail(GH_ERROR_NULL_POINTER, "ce_sum = NULL: must point to one float");
+    if (call.losses_apart && call.loss == nullptr)
+        return fail(GH_ERROR_NULL_POINTER, "ce_sum = NULL: must point to one float");
     if (call.batch > 0 && call.logits == nullptr)
         return fail(GH_ERROR_NULL_POINTER, "logits = NULL: must point to [batch, vocab] elements");
     if (call.batch > 0 && call.labels == nullptr)
@@ -72,16 +73,16 @@ gh_status validate(const CrossEntropy &call) {
 
     if (gh_status status = check_alignment("logits", call.logits, element)) return status;
     if (gh_status status = check_alignment("labels", call.labels, sizeof(int64_t))) return status;
-    if (gh_status status = check_alignment("ce_sum", call.ce_sum, sizeof(float))) return status;
-    if (gh_status status = check_alignment("z_sum", call.z_sum, sizeof(float))) return status;
+    if (gh_status status = check_alignment("ce_sum", call.loss, sizeof(float))) return status;
+    if (gh_status status = check_alignment("z_sum", call.z_loss, sizeof(float))) return status;
     if (gh_status status = check_alignment("n_valid", call.n_valid, sizeof(float))) return status;
 
     const uint64_t rows = static_cast<uint64_t>(call.batch);
     const Range ranges[] = {
         range("logits", call.logits, rows * static_cast<uint64_t>(call.vocab) * element),
         range("labels", call.labels, rows * sizeof(int64_t)),
-        range("ce_sum", call.ce_sum, sizeof(float)),
-        range("z_sum", call.z_sum, sizeof(float)),
+        range("ce_sum", call.loss, sizeof(float)),
+        range("z_sum", call.z_loss, sizeof(float)),
         range("n_valid", call.n_valid, sizeof(float)),
     };
     return check_overlap(ranges);
@@ -89,7 +90,7 @@ gh_status validate(const CrossEntropy &call) {
 
 gh_status validate_labels(const CrossEntropy &call) {
     for (int64_t row = 0; row < call.batch; row++) {
-        const int64_t label = call.labels[row];
+        const int64_t label = call.label(row);
         if (label == call.ignore_index) continue;
         if (label < 0 || label >= call.vocab)
             return fail(GH_ERROR_LABEL_OUT_OF_RANGE,

@@ -7,7 +7,7 @@
 namespace gh {
 
 // Everything that holds for both engines: NULL, sizes, dtype, alignment, overlap.
-gh_status validate(const CrossEntropy &call);
+gh_status validate(const CrossEntropy &call, bool on_host);
 
 // Labels in host memory: each in [0, vocab) or ignore_index.
 gh_status validate_labels(const CrossEntropy &call);

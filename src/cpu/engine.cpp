@@ -77,13 +77,13 @@ public:
 
     int64_t segments() const { return segments_; }
 
-    bool is_ignored(int64_t row) const { return call_.labels[row] == call_.ignore_index; }
+    bool is_ignored(int64_t row) const { return call_.label(row) == call_.ignore_index; }
 
     // The sum over one segment without the label's column. If the label is in the segment, its logit goes to `target`
     // and is replaced with -inf; the gradient overwrites that.
     ExpSum sum_segment(int64_t row, int64_t segment, float &target) const {
         const int64_t begin = segment * segment_, end = std::min(begin + segment_, call_.vocab);
-        const int64_t label = call_.labels[row];
+        const int64_t label = call_.label(row);
         if (label >= begin && label < end) {
             target = kernels_.load(at(row, label));
             kernels_.store(at(row, label), -INFINITY);
@@ -103,7 +103,7 @@ public:
             return;
         }
         kernels_.exp_scale(at(row, begin), end - begin, result.max, result.factor);
-        const int64_t label = call_.labels[row];
+        const int64_t label = call_.label(row);
         if (label >= begin && label < end) kernels_.store(at(row, label), result.target_gradient);
     }
 
@@ -131,7 +131,7 @@ public:
 private:
     void *at(int64_t row, int64_t column) const {
         const int64_t element = static_cast<int64_t>(element_size(call_.dtype));
-        return static_cast<char *>(call_.logits) + (row * call_.vocab + column) * element;
+        return static_cast<char *>(call_.dlogits) + (row * call_.vocab + column) * element;
     }
 
     void fill(int64_t row, int64_t begin, int64_t end, float value) const {
@@ -197,7 +197,7 @@ private:
 
 }  // namespace
 
-gh_status cross_entropy_fwd_bwd(const CrossEntropy &call, Isa isa) {
+gh_status cross_entropy(const CrossEntropy &call, Isa isa) {
     const DefaultFloatingPoint environment;
     const Work work(call, isa);
     SplitRows split_rows(work);
@@ -226,16 +226,16 @@ gh_status cross_entropy_fwd_bwd(const CrossEntropy &call, Isa isa) {
 
     Totals sum;
     for (int64_t group = 0; group < groups; group++) sum.add(totals[group]);
-    *call.ce_sum = static_cast<float>(static_cast<double>(*call.ce_sum) + sum.ce);
-    if (call.z_sum) *call.z_sum = static_cast<float>(static_cast<double>(*call.z_sum) + sum.z);
+    *call.loss = static_cast<float>(static_cast<double>(*call.loss) + sum.ce);
+    if (call.z_loss) *call.z_loss = static_cast<float>(static_cast<double>(*call.z_loss) + sum.z);
     if (call.n_valid)
         *call.n_valid = static_cast<float>(static_cast<double>(*call.n_valid) + static_cast<double>(sum.n_valid));
     return GH_SUCCESS;
 }
 
-gh_status cross_entropy_fwd_bwd(const CrossEntropy &call) {
+gh_status cross_entropy(const CrossEntropy &call) {
     static const Isa isa = best_isa();
-    return cross_entropy_fwd_bwd(call, isa);
+    return cross_entropy(call, isa);
 }
 
 }  // namespace gh::cpu
