@@ -43,9 +43,9 @@ gh_status check_pointer(const Driver &driver, const Device &device, int ordinal,
 gh_status check_pointers(const Driver &driver, const Device &device, int ordinal, const CrossEntropy &call) {
     if (gh_status status = check_pointer(driver, device, ordinal, "logits", call.logits, read_write)) return status;
     if (gh_status status = check_pointer(driver, device, ordinal, "labels", call.labels, read)) return status;
-    if (gh_status status = check_pointer(driver, device, ordinal, "ce_sum", call.ce_sum, read_write)) return status;
-    if (call.z_sum != nullptr)
-        if (gh_status status = check_pointer(driver, device, ordinal, "z_sum", call.z_sum, read_write)) return status;
+    if (gh_status status = check_pointer(driver, device, ordinal, "ce_sum", call.loss, read_write)) return status;
+    if (call.z_loss != nullptr)
+        if (gh_status status = check_pointer(driver, device, ordinal, "z_sum", call.z_loss, read_write)) return status;
     if (call.n_valid != nullptr)
         if (gh_status status = check_pointer(driver, device, ordinal, "n_valid", call.n_valid, read_write))
             return status;
