@@ -14,8 +14,8 @@ enum class Role { logits, gradient, input, output, workspace };
 struct Argument {
     const char *name;  // as the caller knows it
     const void *pointer;
-    uint64_t bytes;  // from the first to the last of it; 0 if there are no rows
-    size_t alignment;
+    uint64_t bytes;    // from the first to the last of it; 0 if there are no rows
+    size_t alignment;  // a power of two
     Role role;
 
     uintptr_t begin() const { return reinterpret_cast<uintptr_t>(pointer); }

@@ -10,6 +10,12 @@
 namespace gh {
 namespace {
 
+// Offsets are computed in signed 64 bits, so that what has rows must fit in them.
+bool fits(int64_t rows, int64_t columns, int64_t element) {
+    int64_t bytes;
+    return !__builtin_mul_overflow(rows, columns, &bytes) && !__builtin_mul_overflow(bytes, element, &bytes);
+}
+
 gh_status check_sizes(const CrossEntropy &call) {
     const auto element = static_cast<int64_t>(element_size(call.dtype));
     if (element == 0)
@@ -17,8 +23,7 @@ gh_status check_sizes(const CrossEntropy &call) {
                     call.dtype);
     if (call.batch < 0) return fail(GH_ERROR_INVALID_SIZE, "batch = %" PRId64 ": must not be negative", call.batch);
     if (call.vocab < 1) return fail(GH_ERROR_INVALID_SIZE, "vocab = %" PRId64 ": must be at least 1", call.vocab);
-    // Offsets are computed in signed 64 bits, so everything that has rows must fit in them.
-    if (call.batch > INT64_MAX / element / call.vocab || call.batch > INT64_MAX / GH_ROW_STATISTICS_BYTES)
+    if (!fits(call.batch, call.vocab, element) || !fits(call.batch, 1, GH_ROW_STATISTICS_BYTES))
         return fail(GH_ERROR_INVALID_SIZE,
                     "batch = %" PRId64 " x vocab = %" PRId64 " elements of %" PRId64
                     " bytes: exceeds the address space",
@@ -32,7 +37,7 @@ gh_status check_sizes(const CrossEntropy &call) {
         if (stride.value < call.vocab)
             return fail(GH_ERROR_INVALID_SIZE, "%s = %" PRId64 ": must be 0 or at least vocab (%" PRId64 ")",
                         stride.name, stride.value, call.vocab);
-        if (call.batch > INT64_MAX / element / stride.value)
+        if (!fits(call.batch, stride.value, element))
             return fail(GH_ERROR_INVALID_SIZE,
                         "%s = %" PRId64 " x batch = %" PRId64 " elements of %" PRId64
                         " bytes: exceeds the address space",
@@ -95,7 +100,7 @@ gh_status check_presence(const CrossEntropy &call, const Arguments &arguments, b
 
 gh_status check_alignment(const Arguments &arguments) {
     for (const Argument &argument : arguments)
-        if (argument.begin() % argument.alignment != 0)
+        if ((argument.begin() & (argument.alignment - 1)) != 0)
             return fail(GH_ERROR_MISALIGNED_POINTER, "%s = %p: must be aligned to %zu bytes", argument.name,
                         argument.pointer, argument.alignment);
     return GH_SUCCESS;
@@ -134,7 +139,7 @@ gh_status check_overlap(const CrossEntropy &call, const Arguments &arguments) {
         if (a.bytes == 0) continue;
         for (const Argument &b : arguments) {
             if (&b == &a) break;
-            if (b.bytes == 0 || a.begin() >= b.end() || b.begin() >= a.end() || !(a.written() || b.written())) continue;
+            if (a.begin() >= b.end() || b.begin() >= a.end() || b.bytes == 0 || !(a.written() || b.written())) continue;
             if (a.role == Role::gradient && b.role == Role::logits && side_by_side(call, b, a)) continue;
             return fail_overlap(call, a, b);
         }
