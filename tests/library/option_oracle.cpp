@@ -145,7 +145,8 @@ OptionRow reference_row(const OptionProblem &problem, int64_t index, const std::
     const double lse = row.lse.value, lse_error = row.lse.error;
     const auto weighted_sum = static_cast<double>(weights * log_sum + weighted_distances);
     const double smoothing = term(e / N, weighted_sum);
-    const double smoothing_magnitude = e / N * static_cast<double>(weights_magnitude * log_sum + weighted_magnitude);
+    const double smoothing_magnitude =
+        term(e / N, static_cast<double>(weights_magnitude * log_sum + weighted_magnitude));
     row.z_loss = {z * lse * lse,
                   std::fabs(z) * (2 * std::fabs(lse) + lse_error) * lse_error + 3 * u * std::fabs(z) * lse * lse};
     row.loss.value = term(target_weight, surprise) + smoothing + row.z_loss.value;
