@@ -677,6 +677,7 @@ TEST_F(OptionErrors, AnEmptyBatchOverlapsNothing) {
     empty.batch = 0;
     empty.dlogits = empty.options.loss;
     empty.options.row_loss = empty.options.loss;
+    empty.options.row_lse = static_cast<float *>(empty.options.workspace) + 2;
     empty.options.dlogits_row_stride = stride + 1;
     expect_success(empty);
     EXPECT_TRUE(unchanged());
