@@ -124,6 +124,12 @@ void check(const OptionProblem &problem, const OptionOutcome &outcome) {
     check_count(Output::n_out_of_range, "n_out_of_range", out_of_range);
 }
 
+void expect_same_bits(const OptionOutcome &a, const OptionOutcome &b, const OptionProblem &problem) {
+    EXPECT_TRUE(a.dlogits == b.dlogits) << problem.describe();
+    for (size_t k = 0; k < output_count; k++)
+        EXPECT_TRUE(a.outputs[k] == b.outputs[k]) << "output " << k << ", " << problem.describe();
+}
+
 OptionOutcome run_and_check(const OptionProblem &problem) {
     OptionOutcome outcome = run(problem);
     if (outcome.status == GH_SUCCESS) check(problem, outcome);

@@ -50,12 +50,6 @@ INSTANTIATE_TEST_SUITE_P(All, OptionsOnStreams, ::testing::ValuesIn(all_dtypes),
 // Small and large rows, few and many: the strategies that an engine may choose from.
 constexpr int64_t shapes[][2] = {{5, 10}, {300, 1000}, {3, 128256}, {70, 50257}};
 
-void expect_same_bits(const OptionOutcome &a, const OptionOutcome &b, const OptionProblem &problem) {
-    EXPECT_TRUE(a.dlogits == b.dlogits) << problem.describe();
-    for (size_t k = 0; k < output_count; k++)
-        EXPECT_TRUE(a.outputs[k] == b.outputs[k]) << "output " << k << ", " << problem.describe();
-}
-
 // Also on other logits and labels than those of the capture.
 TEST_P(OptionsOnStreams, ReplaysGiveTheBitsOfADirectCall) {
     for (const auto &shape : shapes)

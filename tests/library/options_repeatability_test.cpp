@@ -3,6 +3,9 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <vector>
+
 #include "engine.h"
 #include "option_call.h"
 #include "option_check.h"
@@ -36,12 +39,6 @@ std::string param_name(const ::testing::TestParamInfo<gh_dtype> &info) {
 INSTANTIATE_TEST_SUITE_P(All, OptionsRepeatability, ::testing::ValuesIn(all_dtypes), param_name);
 
 constexpr int64_t shapes[][2] = {{1, 200064}, {3, 50257}, {64, 4099}, {1500, 33}};
-
-void expect_same_bits(const OptionOutcome &a, const OptionOutcome &b, const OptionProblem &problem) {
-    EXPECT_TRUE(a.dlogits == b.dlogits) << problem.describe();
-    for (size_t k = 0; k < output_count; k++)
-        EXPECT_TRUE(a.outputs[k] == b.outputs[k]) << "output " << k << ", " << problem.describe();
-}
 
 TEST_P(OptionsRepeatability, RunToRunWithAWorkspace) {
     for (const auto &shape : shapes) {
