@@ -146,6 +146,11 @@ __device__ __forceinline__ float entropy_term(float exp, float difference) {
     return __fmul_rn(exp, fmaxf(difference, -FLT_MAX));
 }
 
+// A weight of 0 counts for nothing, also where the value is infinite.
+__device__ __forceinline__ float weighted(float weight, float value) {
+    return weight == 0.0f && isinf(value) ? 0.0f : weight * value;
+}
+
 // Adds one class.
 template <Terms terms>
 __device__ __forceinline__ void add_class(const Scale<terms> &scale, ExpSum &sum, Moments &moments, float logit,
@@ -155,7 +160,7 @@ __device__ __forceinline__ void add_class(const Scale<terms> &scale, ExpSum &sum
     const float e = ptx::ex2_approx_ftz(difference * scale.bits);
     sum = {max, fmaf(sum.sum, scale.exp_minus(sum.max, max), e)};
     moments.entropy = fmaf(e, fmaxf(difference, -FLT_MAX), moments.entropy);
-    moments.below = fmaf(weight, difference, moments.below);
+    moments.below += weighted(weight, difference);
     moments.weight += weight;
 }
 
@@ -259,7 +264,8 @@ struct LseSlope {
 };
 
 __device__ __forceinline__ float smoothing_shift(const CallParameters &p, float upstream) {
-    return upstream * (p.label_smoothing / static_cast<float>(p.vocab));
+    // Without smoothing never -0: what is subtracted must not change the sign of a gradient of 0.
+    return p.label_smoothing == 0.0f ? 0.0f : upstream * (p.label_smoothing / static_cast<float>(p.vocab));
 }
 
 // The label's share of the smoothing is taken with the weight that every class has in it.

@@ -93,8 +93,8 @@ struct RowSums {
             if (p.label_smoothing != 0.0f) {
                 Moments all = moments;
                 all.move(scale, row.others.sum, row.others.max, shares.max);
-                all.below =
-                    fmaf(p.class_weights == nullptr ? 1.0f : finished.weight, row.target - shares.max, all.below);
+                all.below +=
+                    weighted(p.class_weights == nullptr ? 1.0f : finished.weight, row.target - shares.max);
                 // sum_j w_j * (lse - x_j) / vocab
                 const float uniform_loss = fmaf(call.mean_weight * ln_2, shares.log2_sum,
                                                 -scale.nats * (all.below / static_cast<float>(p.vocab)));
