@@ -20,8 +20,8 @@ protected:
         OptionProblem problem = random_option_problem(random, dtype, batch, vocab, deviation);
         randomize_options(random, problem);
         problem.reduction = static_cast<gh_reduction>(uniform(random, 0, 2));
-        problem.offset = uniform(random, 0, 3);
-        problem.padding = 3 * uniform(random, 0, 2);
+        problem.offset = problem.dlogits_offset = uniform(random, 0, 3);
+        problem.padding = problem.dlogits_padding = 3 * uniform(random, 0, 2);
         for (int64_t &label : problem.labels)
             if (uniform(random, 0, 5) == 0) label = problem.ignore_index;
         return problem;

@@ -173,6 +173,28 @@ TEST_F(OptionOracle, CertainAndUniformRows) {
     for (double gradient : certain.gradient) EXPECT_EQ(gradient, 0);
 }
 
+TEST_F(OptionOracle, ASoftcapMakesInfiniteLogitsFinite) {
+    OptionProblem problem(GH_DTYPE_F32, 1, 2);
+    problem.softcap = 2;
+    problem.set(0, 0, -INFINITY);
+    problem.set(0, 1, INFINITY);
+    const OptionRow row = reference_row(problem, 0, {1, 0});
+    EXPECT_NEAR(row.lse.value, 2 + std::log1p(std::exp(-4.0)), 1e-15);
+    EXPECT_NEAR(row.loss.value, 4 + std::log1p(std::exp(-4.0)), 1e-15);
+    EXPECT_EQ(row.gradient, std::vector<double>(2));
+    EXPECT_EQ(row.argmax, 1);
+}
+
+TEST_F(OptionOracle, ATermWhoseFactorIsZeroCountsForNothing) {
+    OptionProblem problem(GH_DTYPE_F32, 1, 3);
+    problem.set(0, 0, -INFINITY);
+    problem.class_weights = {0, 1, 1};
+    problem.label_smoothing = 0.5f;
+    const OptionRow row = reference_row(problem, 0, {1, 0});
+    EXPECT_NEAR(row.loss.value, 0.5 / 3 * 2 * std::log(2.0), 1e-15);
+    EXPECT_TRUE(std::isfinite(row.loss.error));
+}
+
 // Where a softcap makes two logits equal, the argmax is still that of the logits.
 TEST_F(OptionOracle, ASaturatedSoftcapKeepsTheArgmax) {
     OptionProblem problem(GH_DTYPE_F32, 1, 3);

@@ -312,6 +312,47 @@ TEST_P(OptionsExact, SmoothingAColumnOfMinusInfinityGivesAnInfiniteLossAndAFinit
     }
 }
 
+TEST_P(OptionsExact, ATermWhoseFactorIsZeroCountsForNothing) {
+    for (int64_t vocab : {3, 100, 8203}) {
+        OptionProblem problem = draw(3, vocab);
+        problem.class_weights = random_floats(random, vocab, 0.5, 1);
+        const int64_t masked = uniform(random, 0, vocab - 1);
+        problem.class_weights[static_cast<size_t>(masked)] = 0;
+        for (int64_t i = 0; i < problem.batch; i++) problem.set(i, masked, -inf);
+        problem.labels[0] = masked;
+        problem.labels[1] = (masked + 1) % vocab;
+        for (float smoothing : {0.0f, 0.3f, 1.0f}) {
+            problem.label_smoothing = smoothing;
+            const OptionOutcome outcome = run_and_check(problem);
+            EXPECT_TRUE(std::isfinite(outcome.number(Output::loss))) << problem.describe();
+            EXPECT_EQ(outcome.number(Output::row_target_log_prob, 0), static_cast<float>(-inf));
+            for (int64_t i = 0; i < problem.batch; i++) EXPECT_EQ(gradient(problem, outcome, i, masked), 0.0);
+        }
+    }
+}
+
+TEST_P(OptionsExact, ASoftcapMakesInfiniteLogitsFinite) {
+    for (int64_t vocab : {1, 2, 100, 8203}) {
+        OptionProblem problem = draw(4, vocab);
+        problem.softcap = 5;
+        problem.label_smoothing = 0.1f;
+        problem.fill(1, -inf);
+        problem.fill(2, inf);
+        problem.set(3, vocab - 1, inf);
+        const OptionOutcome outcome = run_and_check(problem);
+        EXPECT_TRUE(std::isfinite(outcome.number(Output::loss)));
+        const double log_vocab = std::log(static_cast<double>(vocab));
+        for (int64_t row : {1, 2}) {  // as uniform as any
+            EXPECT_NEAR(outcome.number(Output::row_loss, row), log_vocab, 16 * u * log_vocab);
+            EXPECT_NEAR(outcome.number(Output::row_lse, row), log_vocab + (row == 1 ? -5 : 5), 8 * u * (5 + log_vocab));
+            EXPECT_EQ(outcome.argmax(row), 0);
+            for (int64_t j = 0; j < vocab; j++) ASSERT_EQ(gradient(problem, outcome, row, j), 0.0);
+        }
+        EXPECT_EQ(outcome.argmax(3), vocab - 1);
+        EXPECT_EQ(gradient(problem, outcome, 3, vocab - 1), 0.0);
+    }
+}
+
 // Ties between columns of the same vector, warp, tile and segment, and of different ones.
 TEST_P(OptionsExact, TheArgmaxIsTheFirstOfTheLargest) {
     for (int64_t vocab : {1, 2, 9, 64, 1000, 4099, 50257})
