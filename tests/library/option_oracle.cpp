@@ -152,7 +152,7 @@ OptionRow reference_row(const OptionProblem &problem, int64_t index, const std::
     row.loss.value = term(target_weight, surprise) + smoothing + row.z_loss.value;
     row.loss.error = std::isinf(row.loss.value)
                          ? 0
-                         : std::fabs(target_weight) * (surprise_error + 4 * u * surprise) +
+                         : term(std::fabs(target_weight), surprise_error + 4 * u * surprise) +
                                u * (8 + 2 * N / partial_sums + 4) * smoothing_magnitude +
                                e / N * static_cast<double>(weighted_errors + weights_magnitude * sigma) +
                                row.z_loss.error + 4 * u * std::fabs(row.z_loss.value);

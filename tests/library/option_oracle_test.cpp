@@ -124,12 +124,13 @@ TEST_F(OptionOracle, DefaultsAgreeWithTheShortCallsOracle) {
             EXPECT_NEAR(row.target_log_prob.error, expected.loss_error, 1e-14);
             for (size_t j = 0; j < static_cast<size_t>(vocab); j++) {
                 ASSERT_NEAR(row.gradient[j], expected.gradient[j], 1e-14);
-                // Only a few roundings come on top: of what the options multiply, and of two terms at the label.
-                const double terms = static_cast<int64_t>(j) == plain.labels[static_cast<size_t>(i)]
-                                         ? 1 + 0.02 * std::fabs(expected.lse)
-                                         : std::fabs(row.gradient[j]);
+                // Fewer than 20 roundings come on top, of what the options multiply: with p_j and the z-loss's term,
+                // and at the label with the other classes' share.
+                const bool at_label = static_cast<int64_t>(j) == plain.labels[static_cast<size_t>(i)];
+                const double p = std::exp(plain.logit(i, static_cast<int64_t>(j)) - expected.lse);
+                const double terms = (at_label ? 1 : p) * (1 + 0.02 * std::fabs(expected.lse));
                 ASSERT_LE(row.gradient_error[j],
-                          expected.gradient_error[j] + 16 * u * terms + 0x1p-120 * static_cast<double>(vocab));
+                          expected.gradient_error[j] + 20 * u * terms + 0x1p-120 * static_cast<double>(vocab));
             }
         }
     }
@@ -171,6 +172,28 @@ TEST_F(OptionOracle, CertainAndUniformRows) {
     EXPECT_EQ(certain.lse.value, 12);
     EXPECT_EQ(certain.argmax, 3);
     for (double gradient : certain.gradient) EXPECT_EQ(gradient, 0);
+}
+
+TEST_F(OptionOracle, ASoftcapMakesInfiniteLogitsFinite) {
+    OptionProblem problem(GH_DTYPE_F32, 1, 2);
+    problem.softcap = 2;
+    problem.set(0, 0, -INFINITY);
+    problem.set(0, 1, INFINITY);
+    const OptionRow row = reference_row(problem, 0, {1, 0});
+    EXPECT_NEAR(row.lse.value, 2 + std::log1p(std::exp(-4.0)), 1e-15);
+    EXPECT_NEAR(row.loss.value, 4 + std::log1p(std::exp(-4.0)), 1e-15);
+    EXPECT_EQ(row.gradient, std::vector<double>(2));
+    EXPECT_EQ(row.argmax, 1);
+}
+
+TEST_F(OptionOracle, ATermWhoseFactorIsZeroCountsForNothing) {
+    OptionProblem problem(GH_DTYPE_F32, 1, 3);
+    problem.set(0, 0, -INFINITY);
+    problem.class_weights = {0, 1, 1};
+    problem.label_smoothing = 0.5f;
+    const OptionRow row = reference_row(problem, 0, {1, 0});
+    EXPECT_NEAR(row.loss.value, 0.5 / 3 * 2 * std::log(2.0), 1e-15);
+    EXPECT_TRUE(std::isfinite(row.loss.error));
 }
 
 // Where a softcap makes two logits equal, the argmax is still that of the logits.

@@ -19,6 +19,13 @@ double OptionProblem::weight(int64_t column) const {
     return class_weights.empty() ? 1 : double{class_weights[static_cast<size_t>(column)]};
 }
 
+bool OptionProblem::rows_start_alike() const {
+    if (gradient != Gradient::out_of_place) return true;
+    const auto element = static_cast<int64_t>(element_size(dtype));
+    const bool first = (offset - dlogits_offset) * element % 128 == 0;
+    return first && (batch < 2 || (padding - dlogits_padding) * element % 128 == 0);
+}
+
 std::string OptionProblem::describe() const {
     static constexpr const char *gradients[] = {"no gradient", "in place", "out of place"};
     static constexpr const char *reductions[] = {"sum", "mean", "none"};

@@ -78,6 +78,8 @@ struct OptionProblem : Rows {
     bool is_backward() const { return !saved_statistics.empty() || !saved_lse.empty(); }
     double weight(int64_t column) const;  // 1 without class weights
     bool in_range(int64_t label) const { return label >= 0 && label < vocab; }
+    // Within lines of 128 bytes, those of logits and those of dlogits: else a backward call may give other bits.
+    bool rows_start_alike() const;
 
     std::string describe() const;
 };

@@ -72,6 +72,8 @@ TEST_P(OptionsEnginesAgree, OnWhatBecomesNanOrInfinite) {
         for (int64_t i = 0; i < count; i++) anywhere(uniform(random, 0, 7) == 0 ? inf : -inf);
         if (uniform(random, 0, 3) == 0) anywhere(std::numeric_limits<double>::quiet_NaN());
         if (uniform(random, 0, 3) == 0) problem.labels[0] = problem.vocab;
+        // What a label out of range adds to the D of a weighted mean is left open.
+        if (!problem.class_weights.empty() && problem.reduction == GH_REDUCTION_MEAN) problem.labels[0] = 0;
         if (uniform(random, 0, 3) == 0) problem.label_smoothing = 1;
         for (float &weight : problem.class_weights)
             if (uniform(random, 0, 2) == 0) weight = 0;
