@@ -28,7 +28,7 @@ protected:
         return problem;
     }
 
-    // What an earlier call saves: one with the same data, logit_scale and softcap. Everything else may differ.
+    // What an earlier call saves.
     OptionOutcome saved_by(OptionProblem problem) {
         problem.outputs.add(Output::row_statistics);
         return run(problem);
