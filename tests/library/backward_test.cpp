@@ -68,7 +68,21 @@ TEST_P(Backward, FromAForwardPass) {
     }
 }
 
-// The upstream gradients, the weights and the rest of the loss need not have been known.
+// The upstream gradients need not have been known, for the same bits.
+TEST_P(Backward, FromAForwardPassWithOtherUpstreamGradients) {
+    for (const auto &shape : shapes) {
+        const OptionProblem problem = draw(shape[0], shape[1]);
+        OptionProblem forward = problem;
+        forward.dloss = 1;
+        forward.row_dloss.clear();
+        forward.gradient = Gradient::none;
+        if (!problem.row_dentropy.empty()) forward.outputs.add(Output::row_entropy);
+        expect_one_pass_gradient(problem, saved_by(forward));
+    }
+}
+
+// Nor need the weights and the rest of the loss. Other terms may be summed in another order, so the bits are not
+// promised.
 TEST_P(Backward, FromAForwardPassWithAnotherLoss) {
     for (const auto &shape : shapes) {
         const OptionProblem problem = draw(shape[0], shape[1]);
@@ -79,7 +93,11 @@ TEST_P(Backward, FromAForwardPassWithAnotherLoss) {
         forward.reduction = static_cast<gh_reduction>(uniform(random, 0, 2));
         forward.gradient = Gradient::none;
         if (!problem.row_dentropy.empty()) forward.outputs.add(Output::row_entropy);
-        expect_one_pass_gradient(problem, saved_by(forward));
+        OptionProblem backward = backward_from(problem, saved_by(forward));
+        for (Gradient kind : {Gradient::in_place, Gradient::out_of_place}) {
+            backward.gradient = kind;
+            run_and_check(backward);
+        }
     }
 }
 

@@ -62,8 +62,8 @@ struct Scale {
         tail = fmaf(tail, square, -3.3333316e-1f);
         const float near = fmaf(unit * square, tail, unit);
         const bool is_near = magnitude < 0.55f;
-        // What is infinite remains so: the second term is far below the rounding error of the first for any finite x.
-        const float value = fmaf(x, __int_as_float(1), __fmul_rn(cap, is_near ? near : far));
+        // What is infinite remains so.
+        const float value = isinf(x) ? x : __fmul_rn(cap, is_near ? near : far);
         return {value, is_near ? fmaf(-near, near, 1.0f) : 4.0f * e * r * r};
     }
 
@@ -246,9 +246,10 @@ __device__ __forceinline__ float row_entropy(const Scale<terms> &scale, const Ro
     return fmaf(-scale.nats, sum / shares.sum, log_sum);
 }
 
-// Finite also where the product is not, so that a probability of 0 keeps its gradient of 0.
-__device__ __forceinline__ float limited(float x) {
-    return isnan(x) ? x : fminf(fmaxf(x, -FLT_MAX), FLT_MAX);
+// a * b, but finite where a and b are, so that a probability of 0 keeps its gradient of 0.
+__device__ __forceinline__ float limited_product(float a, float b) {
+    const float product = a * b;
+    return isinf(product) && !isinf(a) && !isinf(b) ? copysignf(FLT_MAX, product) : product;
 }
 
 // The derivative of a row's loss by its lse, in two parts: the label's own term, and all others.
@@ -258,9 +259,11 @@ struct LseSlope {
 
     __device__ LseSlope(const CallParameters &p, const CallFactors &call, const RowFactors &factors, float lse) {
         label = __fmul_rn(1.0f - p.label_smoothing, factors.weight);
-        const float z_slope = p.z_loss_multiplier == 0.0f ? 0.0f : limited(2.0f * (p.z_loss_multiplier * lse));
+        const float z_slope =
+            p.z_loss_multiplier == 0.0f ? 0.0f : limited_product(2.0f, limited_product(p.z_loss_multiplier, lse));
         others = fmaf(p.label_smoothing, call.mean_weight, z_slope);
     }
+    __device__ float all() const { return __fadd_rn(label, others); }
 };
 
 __device__ __forceinline__ float smoothing_shift(const CallParameters &p, float upstream) {
@@ -284,7 +287,7 @@ __device__ __forceinline__ RowResult finish_row(const CallParameters &p, const C
     RowResult r;
     r.max = shares.max;
     r.log2_sum = shares.log2_sum;
-    r.scale = limited(upstream * limited(__fadd_rn(slope.label, slope.others)));
+    r.scale = limited_product(upstream, slope.all());
     // p_y * (label + others) - label, without the cancellation at p_y near 1.
     r.target_gradient = upstream * (fmaf(shares.target, slope.others, -shares.others * slope.label) / shares.sum);
     r.entropy_scale = 0.0f;
@@ -298,9 +301,9 @@ __device__ __forceinline__ RowResult finish_row(const CallParameters &p, const C
             r.entropy_scale = -upstream_entropy * ln_2;
             r.scale = fmaf(-upstream_entropy, entropy, r.scale);
             const float share = shares.target / shares.sum, surprise = target_loss(scale, row.others, row.target);
-            // Written so that NaN passes.
-            if (!(share == 0.0f))
-                r.target_gradient = fmaf(upstream_entropy * share, surprise - entropy, r.target_gradient);
+            // Not 0 * inf; but a factor that is NaN passes.
+            const float distance = share == 0.0f ? 0.0f : surprise - entropy;
+            r.target_gradient = fmaf(upstream_entropy * share, distance, r.target_gradient);
         }
     }
     return r;
@@ -316,7 +319,7 @@ __device__ __forceinline__ RowResult finish_row_of_lse(const CallParameters &p, 
     const float upstream = call.loss * factors.loss * p.logit_scale;
     return {lse / scale.nats,
             0.0f,
-            limited(upstream * limited(__fadd_rn(slope.label, slope.others))),
+            limited_product(upstream, slope.all()),
             0.0f,
             terms == Terms::plain ? 0.0f : smoothing_shift(p, upstream),
             -upstream * slope.label};

@@ -82,38 +82,33 @@ struct RowSums {
                         const FinishedRow &finished, const Moments &moments) {
         const RowSum &row = finished.sum;
         const RowShares shares(scale, row);
-        const float nothing = isnan(shares.lse) ? NAN : 0.0f;
-        const float label_loss = target_loss(scale, row.others, row.target) + nothing;
-        // What counts for nothing does so also where it is infinite.
-        const float label_weight = (1.0f - p.label_smoothing) * finished.weight;
-        float row_loss = label_weight == 0.0f ? nothing : label_loss * label_weight;
+        const float label_loss = target_loss(scale, row.others, row.target);
         float entropy = 0.0f;
-        bool correct = false;
+        float row_loss =
+            (isnan(shares.lse) ? NAN : 0.0f) + weighted((1.0f - p.label_smoothing) * finished.weight, label_loss);
         if constexpr (terms != Terms::plain) {
             if (p.label_smoothing != 0.0f) {
                 Moments all = moments;
                 all.move(scale, row.others.sum, row.others.max, shares.max);
-                all.below +=
-                    weighted(p.class_weights == nullptr ? 1.0f : finished.weight, row.target - shares.max);
+                all.below += weighted(p.class_weights == nullptr ? 1.0f : finished.weight, row.target - shares.max);
                 // sum_j w_j * (lse - x_j) / vocab
                 const float uniform_loss = fmaf(call.mean_weight * ln_2, shares.log2_sum,
                                                 -scale.nats * (all.below / static_cast<float>(p.vocab)));
                 row_loss += p.label_smoothing * uniform_loss;
             }
             if (p.needs_entropy) entropy = row_entropy(scale, row, moments);
-            if (p.needs_argmax) {
-                const int64_t label = read_label(p, finished.row);
-                correct = !isnan(shares.lse) && finished.argmax == label;
-                if (p.row_argmax != nullptr) p.row_argmax[finished.row] = isnan(shares.lse) ? -1 : finished.argmax;
-            }
         }
-        const float squared_lse = shares.lse * shares.lse;
+        // If the loss is NaN, all is.
+        const bool is_nan = isnan(row_loss);
+        const float nothing = is_nan ? NAN : 0.0f;
+        const float lse = shares.lse + nothing, squared_lse = lse * lse;
         if (p.row_loss != nullptr)
             p.row_loss[finished.row] =
                 p.z_loss_multiplier == 0.0f ? row_loss : fmaf(p.z_loss_multiplier, squared_lse, row_loss);
-        if (p.row_lse != nullptr) p.row_lse[finished.row] = shares.lse;
-        if (p.row_target_log_prob != nullptr) p.row_target_log_prob[finished.row] = -label_loss;
-        if (p.row_entropy != nullptr) p.row_entropy[finished.row] = entropy;
+        if (p.row_lse != nullptr) p.row_lse[finished.row] = lse;
+        if (p.row_target_log_prob != nullptr) p.row_target_log_prob[finished.row] = nothing - label_loss;
+        if (p.row_entropy != nullptr) p.row_entropy[finished.row] = entropy + nothing;
+        if (p.row_argmax != nullptr) p.row_argmax[finished.row] = is_nan ? -1 : finished.argmax;
         if (p.row_statistics != nullptr) {
             float2 *const saved = reinterpret_cast<float2 *>(p.row_statistics + finished.row);
             saved[0] = make_float2(row.label_in_range ? row.others.max : NAN, row.others.sum);
@@ -122,7 +117,7 @@ struct RowSums {
         loss += row_loss;
         sum_of_squares += squared_lse;
         n_valid++;
-        n_correct += correct;
+        n_correct += p.needs_argmax && !is_nan && finished.argmax == read_label(p, finished.row);
         n_out_of_range += !row.label_in_range;
     }
 

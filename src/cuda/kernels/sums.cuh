@@ -69,9 +69,8 @@ __global__ void __launch_bounds__(sums_threads) prepare_kernel(const __grid_cons
         sum_share(p.batch, p.workspace->divisor_parts, [&](int64_t row) {
             const int64_t label = read_label(p, row);
             if (label == p.ignore_index) return 0.0;
-            // A label out of range has no weight; its row is NaN anyhow.
-            if (p.class_weights == nullptr || !in_range(p, label)) return 1.0;
-            return static_cast<double>(__ldg(p.class_weights + label));
+            if (p.class_weights == nullptr) return 1.0;
+            return in_range(p, label) ? static_cast<double>(__ldg(p.class_weights + label)) : 0.0;
         });
     if (p.weight_parts > 0)
         sum_share(p.vocab, p.workspace->weight_parts,
