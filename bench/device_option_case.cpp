@@ -33,37 +33,24 @@ std::vector<T> download(const T *from, size_t count, const Stream &stream) {
 // ---- OptionMemory ----------------------------------------------------------------------------------
 
 OptionMemory::OptionMemory(const OptionCase &option, const DeviceProblem &problem) {
-    const auto rows = static_cast<size_t>(problem.rows());
     const auto add = [this](const std::string &name, size_t bytes) {
         blocks_.try_emplace(name, bytes, bytes_per_row(name));
     };
-    const auto add_factors = [&](const std::string &name, int64_t count) {
-        add(name, static_cast<size_t>(count) * sizeof(float));
-        upload(find<float>(name), random_factors(count, 4));
-    };
-
     add("sums", sum_count * sizeof(float));
     if (option.out_of_place) add("dlogits", problem.all_bytes());
     if (option.values.label_dtype == GH_LABEL_I32) {
         const std::vector<int64_t> labels = random_labels(option.shape, problem.rows(), 2);
-        add("labels", rows * sizeof(int32_t));
+        add("labels", labels.size() * sizeof(int32_t));
         upload(find<int32_t>("labels"), std::vector<int32_t>(labels.begin(), labels.end()));
     }
-    if (!option.backward.empty()) add(option.backward, rows * bytes_per_row(option.backward));
-    for (const std::string &name : option.pointers) {
-        if (name == "class_weights") {
-            add_factors(name, option.shape.vocab);
-        } else if (name == "dloss_ptr") {
-            add_factors(name, 1);
-        } else if (name == "row_dloss" || name == "row_dentropy") {
-            add_factors(name, problem.rows());
-        } else if (name == "workspace") {
-            size_t size = 0;
-            succeed(gh_cross_entropy_workspace_size(problem.stream(), &size));
-            add(name, size);
-        } else if (bytes_per_row(name) > 0) {
-            add(name, rows * bytes_per_row(name));
-        }
+    for (const auto &[name, size, is_input] : option.arrays(problem.rows())) {
+        add(name, size);
+        if (is_input) upload(find<float>(name), random_factors(static_cast<int64_t>(size / sizeof(float)), 4));
+    }
+    if (option.has("workspace")) {
+        size_t size = 0;
+        succeed(gh_cross_entropy_workspace_size(problem.stream(), &size));
+        add("workspace", size);
     }
 }
 
@@ -133,30 +120,15 @@ void DeviceOptionCase::with_option(int64_t call, cudaStream_t stream) const {
 }
 
 gh_cross_entropy_options DeviceOptionCase::options_of(int64_t call) const {
-    const int64_t row = call * option_.shape.batch;
-    const auto wanted = [&](const char *name) { return option_.has(name) ? memory_.find<void>(name, row) : nullptr; };
-    const auto wanted_floats = [&](const char *name) { return static_cast<float *>(wanted(name)); };
-    const auto wanted_sum = [&](const char *name, Sum sum) { return option_.has(name) ? sums() + sum : nullptr; };
-
-    gh_cross_entropy_options options = option_.values;
-    options.class_weights = option_.has("class_weights") ? memory_.find<float>("class_weights") : nullptr;
-    options.dloss_ptr = option_.has("dloss_ptr") ? memory_.find<float>("dloss_ptr") : nullptr;
-    options.row_dloss = wanted_floats("row_dloss");
-    options.row_dentropy = wanted_floats("row_dentropy");
-    options.row_loss = wanted_floats("row_loss");
-    options.row_lse = wanted_floats("row_lse");
-    options.row_target_log_prob = wanted_floats("row_target_log_prob");
-    options.row_entropy = wanted_floats("row_entropy");
-    options.row_argmax = static_cast<int64_t *>(wanted("row_argmax"));
-    options.row_statistics = wanted("row_statistics");
-    if (option_.has_outputs()) {
-        options.loss = sums() + loss;
-        options.n_valid = sums() + n_valid;
-    }
-    options.z_loss = wanted_sum("z_loss", z_loss);
-    options.n_correct = wanted_sum("n_correct", n_correct);
-    options.n_out_of_range = wanted_sum("n_out_of_range", n_out_of_range);
-    options.workspace = wanted("workspace");
+    static const std::map<std::string, Sum> sum_names = {{"loss", loss},
+                                                         {"z_loss", z_loss},
+                                                         {"n_valid", n_valid},
+                                                         {"n_correct", n_correct},
+                                                         {"n_out_of_range", n_out_of_range}};
+    gh_cross_entropy_options options = option_.options([&](const char *name) -> void * {
+        const auto sum = sum_names.find(name);
+        return sum != sum_names.end() ? sums() + sum->second : memory_.find<void>(name, call * option_.shape.batch);
+    });
     options.workspace_size = memory_.bytes("workspace");
     return options;
 }

@@ -61,6 +61,7 @@ int main(int argc, char **argv) {
     }
 #endif
     bench::register_host_suite(settings);
+    bench::register_host_option_suite(settings);
 
     MedianReporter reporter;
     const size_t run = benchmark::RunSpecifiedBenchmarks(&reporter);

@@ -52,6 +52,8 @@ void apply(const Setting &setting, OptionCase &c) {
         c.row_padding = std::stoll(value);
     else if (key == "backward" && (value == "row_statistics" || value == "row_lse"))
         c.backward = value;
+    else if (key == "on_host" && value.empty())
+        c.on_host = true;
     else if (key == "out_of_place" && value.empty())
         c.out_of_place = true;
     else if (key == "forward_only" && value.empty())
@@ -63,6 +65,46 @@ void apply(const Setting &setting, OptionCase &c) {
 }
 
 }  // namespace
+
+gh_cross_entropy_options OptionCase::options(const std::function<void *(const char *)> &find) const {
+    const auto wanted = [&](const char *name) { return has(name) ? find(name) : nullptr; };
+    const auto floats = [&](const char *name) { return static_cast<float *>(wanted(name)); };
+    gh_cross_entropy_options options = values;
+    options.class_weights = floats("class_weights");
+    options.dloss_ptr = floats("dloss_ptr");
+    options.row_dloss = floats("row_dloss");
+    options.row_dentropy = floats("row_dentropy");
+    options.row_loss = floats("row_loss");
+    options.row_lse = floats("row_lse");
+    options.row_target_log_prob = floats("row_target_log_prob");
+    options.row_entropy = floats("row_entropy");
+    options.row_argmax = static_cast<int64_t *>(wanted("row_argmax"));
+    options.row_statistics = wanted("row_statistics");
+    options.z_loss = floats("z_loss");
+    options.n_correct = floats("n_correct");
+    options.n_out_of_range = floats("n_out_of_range");
+    options.workspace = wanted("workspace");
+    if (has_outputs()) {
+        options.loss = static_cast<float *>(find("loss"));
+        options.n_valid = static_cast<float *>(find("n_valid"));
+    }
+    return options;
+}
+
+std::vector<OptionCase::Array> OptionCase::arrays(int64_t rows) const {
+    std::vector<Array> arrays;
+    for (const std::string &name : pointers) {
+        if (name == "class_weights")
+            arrays.push_back({name, static_cast<size_t>(shape.vocab) * sizeof(float), true});
+        else if (name == "dloss_ptr")
+            arrays.push_back({name, sizeof(float), true});
+        else if (bytes_per_row(name) > 0)
+            arrays.push_back(
+                {name, static_cast<size_t>(rows) * bytes_per_row(name), name == "row_dloss" || name == "row_dentropy"});
+    }
+    if (!backward.empty()) arrays.push_back({backward, static_cast<size_t>(rows) * bytes_per_row(backward), false});
+    return arrays;
+}
 
 size_t bytes_per_row(const std::string &pointer) {
     const auto found = row_pointers().find(pointer);

@@ -1,6 +1,7 @@
 // The options to measure, as bench/options.txt lists them.
 #pragma once
 
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@ struct OptionCase {
     // All that are not pointers have their values; the pointers are NULL.
     gh_cross_entropy_options values = GH_CROSS_ENTROPY_OPTIONS_INIT;
     std::set<std::string> pointers;  // the fields that need memory
+    bool on_host = false;            // for the CPU engine
     bool out_of_place = false;
     bool forward_only = false;
     int64_t row_padding = 0;  // elements
@@ -21,7 +23,19 @@ struct OptionCase {
 
     bool has(const char *pointer) const { return pointers.count(pointer) > 0; }
     bool has_outputs() const { return backward.empty(); }
-    std::string name() const { return "options/" + shape.name(); }
+    std::string name() const { return (on_host ? "host_options/" : "options/") + shape.name(); }
+
+    // The options of a call, with the memory that `find` gives for a field's name.
+    gh_cross_entropy_options options(const std::function<void *(const char *)> &find) const;
+
+    // What must be allocated for calls of `rows` rows in all: the pointers but workspace and the summed outputs, and
+    // what a backward pass starts from.
+    struct Array {
+        std::string name;
+        size_t bytes;
+        bool is_input;  // of floats
+    };
+    std::vector<Array> arrays(int64_t rows) const;
 };
 
 // Bytes for each row that a pointer of gh_cross_entropy_options leads to; 0 if it is not a pointer to rows.

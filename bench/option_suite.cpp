@@ -37,13 +37,15 @@ void option_cost(benchmark::State &state, const OptionCase &option) {
 }  // namespace
 
 void register_option_suite(const Settings &settings) {
-    for (const OptionCase &option : all_option_cases())
+    for (const OptionCase &option : all_option_cases()) {
+        if (option.on_host) continue;
         benchmark::RegisterBenchmark(option.name().c_str(), option_cost, option)
             ->UseManualTime()
             ->Unit(benchmark::kMicrosecond)
             ->Iterations(1)
             ->Repetitions(settings.repetitions(51))
             ->ReportAggregatesOnly();
+    }
 }
 
 }  // namespace bench

@@ -61,7 +61,7 @@ comparison, Python needs torch, `liger-kernel` and `quack-kernels`; what is miss
   as the call must; `in place` is a kernel that reads the logits and writes them back unchanged, with 16-byte accesses.
   *Of memcpy* is memcpy's median time / the call's median time.
 - **An option's cost** is the time of a call that uses it / that of the plain call, `gh_cross_entropy_fwd_bwd`: medians
-  of 51 repetitions. In each, both are timed as above, one right after the other and in turns the one or the other
+  of 51 repetitions (31 on the CPU engine). In each, both are timed as above, one right after the other and in turns the one or the other
   first, so that both see the same clocks and temperature. The options are those of `bench/options.txt`.
 - **Peers** take the same shapes and are timed in the same way, from Python (slow ones with fewer repetitions). Each is
   used in the way that is fastest for it: torch's `cross_entropy` and its gradient, plain and under `torch.compile`
@@ -123,8 +123,6 @@ class Results:
         everything, self.errors = medians(self.greyhound)
         self.device = {name[7:]: m for name, m in everything.items() if name.startswith("device/")}
         self.issue = {name: m for name, m in everything.items() if name.startswith("issue/")}
-        options, self.option_errors = medians(self.options_file)
-        self.options = {name[8:]: m for name, m in options.items() if name.startswith("options/")}
         self.checks = {name[13:]: m for name, m in everything.items() if name.startswith("issue_checks/")}
 
     def microseconds(self, name):
@@ -299,31 +297,39 @@ def device_section(results):
     return text
 
 
-def options_section(results):
-    text = "### What an option costs\n\n"
-    if not results.options and not results.option_errors:
-        return text + "Not measured."
-    rows, missing = [], []
-    for case in all_option_cases():
-        m = results.options.get(case.name)
+def option_rows(cases, found):
+    rows = []
+    for case in cases:
+        m = found.get(case.name)
         if not m:
-            missing.append((case.name, results.option_errors.get(f"options/{case.name}", "not run")))
             continue
         ratio = m["real_time"] / m["plain_us"]
-        within = case.at_most is None or ratio <= case.at_most
+        met = "-" if case.at_most is None else "yes" if ratio <= case.at_most else "**no**"
         rows.append(
             (
                 case.shape.group.replace("_", " "),
-                " ".join(f"`{setting}`" for setting in case.settings) or "-",
-                shape_of(case.name),
+                " ".join(f"`{setting}`" for setting in case.settings if setting != "on_host") or "-",
+                shape_of(case.shape.name),
                 milliseconds(m["plain_us"]),
                 milliseconds(m["real_time"]),
                 f"{ratio:.3f}",
                 "-" if case.at_most is None else f"{case.at_most:.2f}",
-                "-" if case.at_most is None else "yes" if within else "**no**",
+                met,
                 f"{m['of_plain_cv']:.1%}",
             )
         )
+    return rows
+
+
+OPTION_HEADER = ["option", "set", "shape", "plain, ms", "ms", "ratio", "at most", "met", "std. dev."]
+
+
+def options_section(results):
+    text = "### What an option costs\n\n"
+    if not results.options_file:
+        return text + "Not measured."
+    found, errors = medians(results.options_file)
+    cases = [case for case in all_option_cases() if not case.on_host]
     context = results.options_file["context"]
     text += (
         "The time of a call with the option / that of the plain call, in the same run. What is set are fields of "
@@ -333,7 +339,8 @@ def options_section(results):
     )
     if context.get("quick") == "true":
         text += "**Measured with `--quick`: too few repetitions to quote.**\n\n"
-    text += table(["option", "set", "shape", "plain, ms", "ms", "ratio", "at most", "met", "std. dev."], rows)
+    text += table(OPTION_HEADER, option_rows(cases, found))
+    missing = [(case.name, errors.get(case.name, "not run")) for case in cases if case.name not in found]
     if missing:
         text += "\n\nNot measured:\n\n" + "\n".join(f"- `{name}`: {reason}" for name, reason in missing)
     return text
@@ -439,6 +446,11 @@ def host_section(results):
             if name.startswith("host/")
         ]
         text += "\n\n" + table(["shape", "ms", "GB/s"], rows)
+    options = option_rows([case for case in all_option_cases() if case.on_host], own)
+    if options:
+        text += "\n\nWhat an option costs:\n\n"
+        # There are no targets.
+        text += table(OPTION_HEADER[:6] + OPTION_HEADER[8:], [row[:6] + row[8:] for row in options])
     if "host_call/1x1" in own:
         text += f"\n\nA call with one row of one column takes {own['host_call/1x1']['real_time']:.2f} us."
     return text

@@ -82,7 +82,7 @@ for stage in $stages; do
                 --library "$GREYHOUND_LIBRARY" --output "$results/startup.json"
             ;;
         host)
-            bench '^host(/|_call)' host.json &&
+            bench '^host(/|_call|_options/)' host.json &&
                 "$python" "$root/bench/peers/host.py" $quick --output "$results/peers_host.json"
             ;;
     esac || failed="$failed $stage"

@@ -10,8 +10,10 @@ struct Settings {
     int repetitions(int full) const { return quick ? 3 : full; }
 };
 
-// host_suite.cpp: "host/...", the CPU engine.
+// host_suite.cpp:        "host/...", the CPU engine.
+// host_option_suite.cpp: "host_options/...", its call with an option next to the plain call.
 void register_host_suite(const Settings &settings);
+void register_host_option_suite(const Settings &settings);
 Context host_context();
 
 #if GREYHOUND_BENCH_CUDA

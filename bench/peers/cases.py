@@ -38,8 +38,13 @@ class OptionCase:
     settings: tuple
 
     @property
+    def on_host(self):
+        return "on_host" in self.settings
+
+    @property
     def name(self):
-        return self.shape.name
+        """That in results."""
+        return ("host_options/" if self.on_host else "options/") + self.shape.name
 
 
 def parse_lines(text):
