@@ -61,8 +61,9 @@ comparison, Python needs torch, `liger-kernel` and `quack-kernels`; what is miss
   as the call must; `in place` is a kernel that reads the logits and writes them back unchanged, with 16-byte accesses.
   *Of memcpy* is memcpy's median time / the call's median time.
 - **An option's cost** is the time of a call that uses it / that of the plain call, `gh_cross_entropy_fwd_bwd`: medians
-  of 51 repetitions (31 on the CPU engine). In each, both are timed as above, one right after the other and in turns the one or the other
-  first, so that both see the same clocks and temperature. The options are those of `bench/options.txt`.
+  of 51 repetitions (31 on the CPU engine). In each, both are timed as above, one right after the other, and in turns
+  the one or the other first, so that both see the same clocks and temperature. The options are those of
+  `bench/options.txt`.
 - **Peers** take the same shapes and are timed in the same way, from Python (slow ones with fewer repetitions). Each is
   used in the way that is fastest for it: torch's `cross_entropy` and its gradient, plain and under `torch.compile`
   (compiled anew for each shape); Liger's autograd function, whose forward pass computes the gradient in place; Quack's
@@ -333,8 +334,9 @@ def options_section(results):
     context = results.options_file["context"]
     text += (
         "The time of a call with the option / that of the plain call, in the same run. What is set are fields of "
-        "`gh_cross_entropy_options`, and a few that `bench/options.txt` explains. The standard deviation is that of single "
-        "pairs of calls; `no option` is `gh_cross_entropy` with the defaults, and shows how exact the ratios are. "
+        "`gh_cross_entropy_options`, and a few things that `bench/options.txt` explains. The standard deviation is "
+        "that of single pairs of calls; `no option` is `gh_cross_entropy` with the defaults, and shows how exact the "
+        "ratios are. "
         f"Commit {context.get('commit', 'unknown')[:12]}, {context['date'][:10]}.\n\n"
     )
     if context.get("quick") == "true":

@@ -54,11 +54,11 @@ GREYHOUND_LIBRARY=$build_dir/libgreyhound.so
 export GREYHOUND_COMMIT GREYHOUND_LIBRARY
 mkdir -p "$results"
 
-# Runs greyhound_bench on the benchmarks that the pattern $1 and, after what it matches, the filter find, into the file $2. From its own folder, so that the
-# results do not name a path of this machine.
+# Runs greyhound_bench on the benchmarks that the pattern $1 finds (and the filter, in what follows), into the file $2.
+# From its own folder, so that the results do not name a path of this machine.
 bench() {
-    (cd "$build_dir/bench" && ./greyhound_bench $quick --benchmark_filter="$1${filter:+.*($filter)}" --benchmark_context=commit="$commit" \
-        --benchmark_out="$results/$2" --benchmark_out_format=json)
+    (cd "$build_dir/bench" && ./greyhound_bench $quick --benchmark_filter="$1${filter:+.*($filter)}" \
+        --benchmark_context=commit="$commit" --benchmark_out="$results/$2" --benchmark_out_format=json)
 }
 
 # A stage that fails does not take the others with it; the script's status tells of it in the end.
