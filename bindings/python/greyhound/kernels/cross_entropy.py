@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
-from greyhound._arguments import as_index, as_multiplier
+from greyhound._arguments import as_index, as_number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,7 +73,7 @@ def cross_entropy_with_grad_kernel(
         LibraryNotFoundError: a ``RuntimeError``; libgreyhound could not be loaded.
     """
     implementation = _implementations.get(type(logits)) or _implementation(type(logits))
-    return implementation(logits, target, as_multiplier(z_loss_multiplier), as_index(ignore_index))
+    return implementation(logits, target, as_number("z_loss_multiplier", z_loss_multiplier), as_index(ignore_index))
 
 
 def _implementation(kind: type) -> Callable[..., tuple[Any, Any, Any]]:
