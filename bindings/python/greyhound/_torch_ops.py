@@ -1,6 +1,6 @@
 """The operators that PyTorch's own machinery sees: ``torch.ops.greyhound.*``.
 
-Compilers, fake tensors, function transforms and tracers follow a program by its
+Compilers, fake tensors and tracers follow a program by its
 operators. Each one here has a kernel, a rule for shapes, and a derivative.
 ``greyhound.nn.functional`` goes through them wherever such machinery is at work.
 Elsewhere it calls the kernels itself, because the way through the dispatcher and
@@ -50,13 +50,21 @@ NO_DOUBLE_BACKWARD = (
 )
 
 
+NO_FUNCTION_TRANSFORMS = (
+    "greyhound.nn.functional does not support the transforms of torch.func (grad, vmap, jvp, ...): "
+    "use backward() or torch.autograd.grad(), or PyTorch's own cross_entropy"
+)
+
+
 def in_use(logits: torch.Tensor) -> bool:
     """Is anything at work that must see operators?"""
+    if torch.compiler.is_compiling():
+        return True
+    if torch._C._are_functorch_transforms_active():
+        raise RuntimeError(NO_FUNCTION_TRANSFORMS)
     return (
-        torch.compiler.is_compiling()
-        or type(logits) not in (torch.Tensor, torch.nn.Parameter)
+        type(logits) not in (torch.Tensor, torch.nn.Parameter)
         or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._are_functorch_transforms_active()
         or torch._C._get_tracing_state() is not None
     )
 
@@ -164,9 +172,7 @@ def _(
 
 
 @torch.library.register_fake("greyhound::log_prob_and_entropy", lib=_library)
-def _(
-    logits: torch.Tensor, target: torch.Tensor, ignore_index: int, logit_scale: float, softcap: float
-) -> _Tensors:
+def _(logits: torch.Tensor, target: torch.Tensor, ignore_index: int, logit_scale: float, softcap: float) -> _Tensors:
     batch = logits.shape[0]
     return (
         logits.new_empty(batch, dtype=torch.float32),

@@ -312,10 +312,7 @@ class _CrossEntropy(torch.autograd.Function):
         ctx.options = options
         ctx.inplace_backward = inplace_backward
         ctx.gradient_ready = (
-            logits.is_cpu
-            and options.reduction != "none"
-            and logits.dtype is not torch.float16
-            and not inplace_backward
+            logits.is_cpu and options.reduction != "none" and logits.dtype is not torch.float16 and not inplace_backward
         )
         loss, dlogits, statistics, *others = _torch.forward(
             logits,
@@ -391,9 +388,7 @@ class _LogProbAndEntropy(torch.autograd.Function):
         ctx: Any, logits: torch.Tensor, target: torch.Tensor, options: LossOptions, inplace_backward: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
         needs_gradient: bool = ctx.needs_input_grad[0]
-        done = _torch.forward(
-            logits, target, None, options, with_statistics=needs_gradient, outputs=("entropy",)
-        )
+        done = _torch.forward(logits, target, None, options, with_statistics=needs_gradient, outputs=("entropy",))
         assert done.rows is not None
         if needs_gradient:
             ctx.options = options

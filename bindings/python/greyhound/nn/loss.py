@@ -70,6 +70,6 @@ class CrossEntropyLoss(torch.nn.Module):
 
     def extra_repr(self) -> str:
         """The options that are not at their defaults."""
-        defaults = functional.cross_entropy.__kwdefaults__
+        defaults = functional.cross_entropy.__kwdefaults__ or {}
         changed = {name: getattr(self, name) for name in defaults if getattr(self, name) != defaults[name]}
         return ", ".join(f"{name}={value!r}" for name, value in changed.items())
