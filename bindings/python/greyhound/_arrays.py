@@ -281,7 +281,8 @@ def stream_of(arrays: dict[str, Array], stream: int | None) -> int:
     if first.on_cpu:
         if stream is not None:
             raise ValueError(f"stream: given, but {first_name} is on the CPU")
-        return _abi.GH_STREAM_HOST
+        host: int = _abi.GH_STREAM_HOST
+        return host
     if stream is not None:
         return stream
     for name, array in arrays.items():
