@@ -6,7 +6,8 @@
 namespace gh {
 
 // Fills in `call` from the caller's struct, of whatever age; null stands for the defaults. Fails if its size is none
-// that a caller could have been compiled with, or if it sets a field that this library does not know.
+// that a caller could have been compiled with, if it sets a field that this library does not know, or if a choice in
+// it is none of this library's.
 gh_status read_options(const gh_cross_entropy_options *options, CrossEntropy &call);
 
 }  // namespace gh

@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "arguments.h"
 #include "status.h"
 
 namespace gh {
@@ -63,13 +64,9 @@ gh_status check(PointerGetAttribute query, const char *name, const void *pointer
 gh_status validate_host_memory(const CrossEntropy &call) {
     PointerGetAttribute query = driver_query();
     if (query == nullptr) return GH_SUCCESS;
-    if (gh_status status = check(query, "logits", call.logits)) return status;
-    if (gh_status status = check(query, "labels", call.labels)) return status;
-    if (gh_status status = check(query, "ce_sum", call.loss)) return status;
-    if (call.z_loss != nullptr)
-        if (gh_status status = check(query, "z_sum", call.z_loss)) return status;
-    if (call.n_valid != nullptr)
-        if (gh_status status = check(query, "n_valid", call.n_valid)) return status;
+    for (const Argument &argument : Arguments(call))
+        if (argument.bytes > 0)
+            if (gh_status status = check(query, argument.name, argument.pointer)) return status;
     return GH_SUCCESS;
 }
 

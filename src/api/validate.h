@@ -6,10 +6,10 @@
 
 namespace gh {
 
-// Everything that holds for both engines: NULL, sizes, dtype, alignment, overlap.
+// Everything but the memory itself: sizes, dtype, numbers, which pointers are NULL, alignment, overlap.
 gh_status validate(const CrossEntropy &call, bool on_host);
 
-// Labels in host memory: each in [0, vocab) or ignore_index.
+// Labels in host memory: each in [0, vocab) or ignore_index, unless the call counts those that are not.
 gh_status validate_labels(const CrossEntropy &call);
 
 }  // namespace gh

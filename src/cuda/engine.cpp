@@ -53,16 +53,35 @@ private:
 };
 
 Shape shape_of(const CrossEntropy &call) {
-    const int element = static_cast<int>(element_size(call.dtype));
-    const uint64_t row_bytes = static_cast<uint64_t>(call.vocab) * static_cast<uint64_t>(element);
-    const uint64_t bits = reinterpret_cast<uintptr_t>(call.logits) | row_bytes | 128;
-    return {element, call.batch, call.vocab, static_cast<int>(bits & -bits)};
+    const auto element = static_cast<int64_t>(element_size(call.dtype));
+    const auto logits = reinterpret_cast<uintptr_t>(call.logits), dlogits = reinterpret_cast<uintptr_t>(call.dlogits);
+    const auto bytes = [=](int64_t elements) {
+        return static_cast<uint64_t>(elements) * static_cast<uint64_t>(element);
+    };
+    uint64_t bits = logits | bytes(call.vocab) | bytes(call.logits_row_stride) | 128, apart = 0;
+    if (call.pass != Pass::forward) {
+        bits |= dlogits | bytes(call.dlogits_row_stride);
+        apart = (dlogits - logits) | (bytes(call.dlogits_row_stride) - bytes(call.logits_row_stride));
+    }
+    Shape shape{};
+    shape.element_bytes = static_cast<int>(element);
+    shape.batch = call.batch;
+    shape.vocab = call.vocab;
+    shape.row_alignment = static_cast<int>(bits & -bits);
+    shape.rows_alike = apart % 16 == 0;
+    shape.computes_outputs = call.pass != Pass::backward;
+    shape.computes_gradient = call.pass != Pass::forward;
+    if (call.softcap > 0.0f)
+        shape.terms = Terms::capped;
+    else if (call.label_smoothing != 0.0f || call.needs_argmax() || call.needs_entropy())
+        shape.terms = Terms::extended;
+    return shape;
 }
 
 }  // namespace
 
 gh_status cross_entropy(const CrossEntropy &call, gh_stream stream) {
-    if (call.batch == 0) return GH_SUCCESS;
+    if (call.batch == 0 && !call.overwrite_sums) return GH_SUCCESS;
     const Driver *driver = nullptr;
     if (gh_status status = find_driver(driver)) return status;
     StreamContext context(*driver);
@@ -71,9 +90,27 @@ gh_status cross_entropy(const CrossEntropy &call, gh_stream stream) {
     const Device *device = nullptr;
     if (gh_status status = find_device(ordinal, device)) return status;
     if (gh_status status = check_pointers(*driver, *device, ordinal, call)) return status;
+    const size_t needed = workspace_size(device->properties);
+    if (call.workspace != nullptr && call.workspace_size < needed)
+        return fail(GH_ERROR_INVALID_SIZE, "options.workspace_size = %zu: CUDA device %d needs %zu bytes",
+                    call.workspace_size, ordinal, needed);
 
-    const Plan plan = plan_cross_entropy(shape_of(call), device->properties);
-    if (cudaError_t error = launch(call, plan, stream)) return fail_cuda("launching the kernel", error);
+    Plan plan{};
+    if (call.batch > 0) plan = plan_cross_entropy(shape_of(call), device->properties);
+    if (cudaError_t error = launch(call, plan, device->properties, stream))
+        return fail_cuda("launching the kernel", error);
+    return GH_SUCCESS;
+}
+
+gh_status workspace_size(gh_stream stream, size_t &size) {
+    const Driver *driver = nullptr;
+    if (gh_status status = find_driver(driver)) return status;
+    StreamContext context(*driver);
+    int ordinal = 0;
+    if (gh_status status = context.enter(stream, ordinal)) return status;
+    const Device *device = nullptr;
+    if (gh_status status = find_device(ordinal, device)) return status;
+    size = workspace_size(device->properties);
     return GH_SUCCESS;
 }
 

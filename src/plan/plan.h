@@ -13,7 +13,11 @@ struct Shape {
     int element_bytes;
     int64_t batch;
     int64_t vocab;
-    int row_alignment;  // a power of two: every row starts and ends at a multiple of so many bytes
+    int row_alignment;       // a power of two: every row starts and ends at a multiple of so many bytes
+    bool rows_alike = true;  // rows of logits and of dlogits start at the same place within their vectors of 16 bytes
+    bool computes_outputs = true;
+    bool computes_gradient = true;
+    Terms terms = Terms::plain;
 };
 
 // What a plan needs to know of a device.
@@ -37,10 +41,12 @@ enum class Strategy {
 
 struct Plan {
     Strategy strategy;
+    Terms terms;
     int blocks;  // of the grid
     int threads;
     int cluster_blocks;
     int shared_bytes;  // dynamic
+    int totals;        // parts that the sums over rows come in
 
     // small_rows
     int small_rows;  // which of small_rows_shapes
@@ -51,6 +57,9 @@ struct Plan {
     // ring
     RingShape ring;
 };
+
+// The most parts that the sums over rows of any plan for this device come in.
+int max_totals(const DeviceProperties &device);
 
 Plan plan_cross_entropy(const Shape &shape, const DeviceProperties &device);
 

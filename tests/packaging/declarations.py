@@ -162,6 +162,7 @@ def _c_type(text, aliases):
 
 _RUST_TYPES = {
     "i32": "int32_t", "i64": "int64_t", "u32": "uint32_t", "u64": "uint64_t", "f32": "float", "f64": "double",
+    "usize": "size_t",
     "c_char": "char", "c_void": "void",
 }  # fmt: skip
 
@@ -174,25 +175,37 @@ def parse_rust(text):
     text = re.sub(r"^use [^;]*;", "", text, flags=re.MULTILINE)
 
     def structure(match):
-        aliases[match[1]] = match[1]
+        name, body = match.groups()
+        aliases[name] = name
+        fields = [item.strip() for item in body.split(",") if item.strip()]
+        if not re.fullmatch(r"_\w+: \[u8; 0\]", ", ".join(fields)):  # known by its pointer only
+            found.structs[name] = [_rust_field(item, aliases) for item in fields]
         return ""
 
     def alias(match):
         aliases[match[1]] = _rust_type(match[2], aliases)
         return ""
 
+    initialisers = {}
+
     def constant(match):
-        name, value = match.groups()
+        name, type_, value = match.groups()
         number = re.fullmatch(r"(-?\d+)(?:isize as gh_stream)?", value)
+        fields = re.fullmatch(rf"{type_} \{{([^{{}}]*)\}}", value)
         if number:
             found.constants[name] = int(number[1])
+        elif fields and name.endswith("_INIT"):
+            initialisers[name] = fields[1]
         elif name not in _OTHER_MACROS:
             raise NotUnderstood(match[0])
         return ""
 
-    text = re.sub(r"pub struct (\w+) \{[^}]*\}", structure, text)
+    text = re.sub(r"pub type (\w+) = (\w+);", alias, text)
+    text = re.sub(r"pub struct (\w+) \{([^}]*)\}", structure, text)
     text = re.sub(r"pub type (\w+) = ([^;]*);", alias, text)
-    text = re.sub(r"pub const (\w+): \w+ = ([^;]*);", constant, text)
+    text = re.sub(r"pub const (\w+): (\w+) = ([^;]*);", constant, text)
+    for name, fields in initialisers.items():
+        found.initialisers[name] = _rust_initialised(fields, found)
 
     def function(match):
         name, parameters, result = match.groups()
@@ -209,6 +222,30 @@ def parse_rust(text):
     if rest:
         raise NotUnderstood(rest)
     return found
+
+
+def _rust_initialised(text, found):
+    """As _initialised()."""
+    def number(value):
+        if value in ("null()", "null_mut()"):
+            return 0
+        if re.fullmatch(r"size_of::<\w+>\(\)", value):
+            return "its size"
+        if value in found.constants:
+            return found.constants[value]
+        if not re.fullmatch(r"-?\d+(\.\d+)?", value):
+            raise NotUnderstood(value)
+        return float(value)
+
+    items = [item.strip().split(": ", 1) for item in text.split(",") if item.strip()]
+    return {name: number(value) for name, value in items if number(value) != 0}
+
+
+def _rust_field(text, aliases):
+    match = re.fullmatch(r"pub (\w+): (.*)", text)
+    if not match:
+        raise NotUnderstood(text)
+    return match[1], _rust_type(match[2], aliases)
 
 
 def _rust_type(text, aliases):

@@ -92,7 +92,7 @@ RUST_DRIFTS = [
     ("batch: i64,\n        vocab: i64", "vocab: i64,\n        batch: i64"),
     ("labels: *const i64", "labels: *mut i64"),
     ("logits: *mut c_void", "logits: *mut f32"),
-    ("n_valid: *mut f32,\n", "n_valid: *mut f32,\n        accuracy: *mut f32,\n"),
+    ("n_valid: *mut f32,\n        stream", "n_valid: *mut f32,\n        accuracy: *mut f32,\n        stream"),
     ("z_sum: *mut f32,\n", ""),
     ("pub fn gh_last_error() -> *const c_char;", ""),
     ("pub fn gh_last_error() -> *const c_char;", "pub fn gh_last_error() -> *mut c_char;"),
@@ -103,6 +103,17 @@ RUST_DRIFTS = [
     ("pub const GH_ERROR_CUDA: gh_status = 12;", ""),
     ("GH_STREAM_HOST: gh_stream = -1", "GH_STREAM_HOST: gh_stream = 1"),
     ("GH_VERSION_PATCH: u32 = 0", "GH_VERSION_PATCH: u32 = 7"),
+    ("pub softcap: f32", "pub softcap: f64"),
+    ("    pub softcap: f32,\n", ""),
+    ("pub row_lse: *mut f32", "pub row_log_sum_exp: *mut f32"),
+    ("pub row_dloss: *const f32", "pub row_dloss: *mut f32"),
+    ("    pub logits_row_stride: i64,\n    pub dlogits_row_stride: i64,\n",
+     "    pub dlogits_row_stride: i64,\n    pub logits_row_stride: i64,\n"),
+    ("logit_scale: 1.0", "logit_scale: 0.0"),
+    ("ignore_index: -100", "ignore_index: -1"),
+    ("reduction: GH_REDUCTION_SUM", "reduction: GH_REDUCTION_MEAN"),
+    ("size: size_of::<gh_cross_entropy_options>()", "size: 8"),
+    ("options: *const gh_cross_entropy_options", "options: *mut gh_cross_entropy_options"),
 ]
 
 PYTHON_DRIFTS = [
@@ -154,7 +165,8 @@ class Drift(unittest.TestCase):
         for text in ("struct gh_options { int32_t size; };", "#define GH_OPTIONS_INIT {1}", "int gh_hidden(void);"):
             with self.subTest(text=text), self.assertRaises(declarations.NotUnderstood):
                 declarations.parse_header(HEADER.replace("/* ---- Types", f"{text}\n/* ---- Types"))
-        for text in ("#[repr(C)] pub union gh_u { a: i32 }", "pub const GH_SIZE: usize = size_of();", "fn gh_f();"):
+        for text in ("#[repr(C)] pub union gh_u { a: i32 }", "pub const GH_SIZE: usize = size_of();", "fn gh_f();",
+                     "#[repr(C)] pub struct gh_o { a: i32 }", "pub const GH_O_INIT: gh_o = gh_o { a: f() };"):
             with self.subTest(text=text), self.assertRaises(declarations.NotUnderstood):
                 declarations.parse_rust(RUST.replace("pub type gh_status", f"{text}\npub type gh_status"))
 

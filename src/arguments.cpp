@@ -1,0 +1,71 @@
+#include "arguments.h"
+
+namespace gh {
+namespace {
+
+bool is_in_place(const CrossEntropy &call) {
+    return call.dlogits == call.logits && call.dlogits_row_stride == call.logits_row_stride;
+}
+
+}  // namespace
+
+Arguments::Arguments(const CrossEntropy &call) {
+    const auto batch = static_cast<uint64_t>(call.batch);
+    const size_t element = element_size(call.dtype);
+    const uint64_t vocab = batch == 0 ? 0 : static_cast<uint64_t>(call.vocab);  // without rows, no column is touched
+    const auto matrix_bytes = [&](int64_t row_stride) {                         // up to the last row's last element
+        return batch == 0 ? 0 : ((batch - 1) * static_cast<uint64_t>(row_stride) + vocab) * element;
+    };
+    if (is_in_place(call)) {
+        add("logits", call.logits, matrix_bytes(call.logits_row_stride), element, Role::gradient);
+    } else {
+        add("logits", call.logits, matrix_bytes(call.logits_row_stride), element, Role::logits);
+        add("dlogits", call.dlogits, matrix_bytes(call.dlogits_row_stride), element, Role::gradient);
+    }
+    const size_t label = label_size(call.label_dtype);
+    add("labels", call.labels, batch * label, label, Role::input);
+
+    const auto add_floats = [&](const char *name, const void *pointer, uint64_t count, Role role) {
+        add(name, pointer, count * sizeof(float), alignof(float), role);
+    };
+    if (call.losses_apart) {  // the short call's names
+        add_floats("ce_sum", call.loss, 1, Role::output);
+        add_floats("z_sum", call.z_loss, 1, Role::output);
+        add_floats("n_valid", call.n_valid, 1, Role::output);
+        return;
+    }
+    add("row_statistics", call.saved_statistics, batch * GH_ROW_STATISTICS_BYTES, 8, Role::input);
+    add_floats("row_lse", call.saved_lse, batch, Role::input);
+
+    add_floats("options.class_weights", call.class_weights, vocab, Role::input);
+    add_floats("options.dloss_ptr", call.dloss_ptr, 1, Role::input);
+    add_floats("options.row_dloss", call.row_dloss, batch, Role::input);
+    add_floats("options.row_dentropy", call.row_dentropy, batch, Role::input);
+
+    add_floats("options.row_loss", call.row_loss, batch, Role::output);
+    add_floats("options.row_lse", call.row_lse, batch, Role::output);
+    add_floats("options.row_target_log_prob", call.row_target_log_prob, batch, Role::output);
+    add_floats("options.row_entropy", call.row_entropy, batch, Role::output);
+    add("options.row_argmax", call.row_argmax, batch * sizeof(int64_t), alignof(int64_t), Role::output);
+    add("options.row_statistics", call.row_statistics, batch * GH_ROW_STATISTICS_BYTES, 8, Role::output);
+
+    add_floats("options.loss", call.loss, 1, Role::output);
+    add_floats("options.z_loss", call.z_loss, 1, Role::output);
+    add_floats("options.n_valid", call.n_valid, 1, Role::output);
+    add_floats("options.n_correct", call.n_correct, 1, Role::output);
+    add_floats("options.n_out_of_range", call.n_out_of_range, 1, Role::output);
+
+    add("options.workspace", call.workspace, call.workspace_size, 8, Role::workspace);
+}
+
+const Argument *Arguments::find(Role role) const {
+    for (const Argument &argument : *this)
+        if (argument.role == role) return &argument;
+    return nullptr;
+}
+
+void Arguments::add(const char *name, const void *pointer, uint64_t bytes, size_t alignment, Role role) {
+    if (pointer != nullptr) arguments_[count_++] = {name, pointer, bytes, alignment, role};
+}
+
+}  // namespace gh
