@@ -15,6 +15,9 @@ from greyhound._errors import raise_status
 _DTYPES = {"float32": _abi.GH_DTYPE_F32, "float16": _abi.GH_DTYPE_F16, "bfloat16": _abi.GH_DTYPE_BF16}
 _LABEL_DTYPES = {"int64": _abi.GH_LABEL_I64, "int32": _abi.GH_LABEL_I32}
 
+#: The outputs that there are without rows too.
+SUMS = ("loss", "z_loss", "n_valid", "n_correct", "n_out_of_range")
+
 
 class Call:
     """The arguments of one call, as they are checked one by one."""
@@ -100,7 +103,7 @@ class Call:
 
     def _row_stride(self, name: str, array: Array) -> int:
         row, column = array.strides
-        if self.vocab > 1 and column != 1:
+        if self.batch and self.vocab > 1 and column != 1:
             raise ValueError(f"{name}: its rows must be contiguous, has strides of {list(array.strides)} elements")
         # A single row's stride may be any number.
         return row if self.batch > 1 else 0
@@ -152,7 +155,7 @@ class Call:
             handle,
         )
         # A batch without rows has no addresses, which the library would take for arguments that are missing.
-        if self.batch or self._options.loss or self._options.n_valid:
+        if self.batch or any(getattr(self._options, name) for name in SUMS):
             with _current_device(self._logits, handle):
                 status = function(*arguments)
             if status:

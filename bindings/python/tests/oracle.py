@@ -158,10 +158,14 @@ class Options:
         self.argmax = np.where(valid, x.argmax(1), -1)
 
         smooth = e / n * (w * -log_p).sum(1)
-        smooth_error = e / n * (
-            (w * (lse_error + x_error)[:, None]).sum(1)
-            + (w * 2 * E * (np.abs(lse)[:, None] + np.abs(x))).sum(1)
-            + (n + 8) * E * (w * (np.abs(lse)[:, None] + np.abs(x))).sum(1)
+        smooth_error = (
+            e
+            / n
+            * (
+                (w * (lse_error + x_error)[:, None]).sum(1)
+                + (w * 2 * E * (np.abs(lse)[:, None] + np.abs(x))).sum(1)
+                + (n + 8) * E * (w * (np.abs(lse)[:, None] + np.abs(x))).sum(1)
+            )
         )
         z_loss = z * lse**2
         z_error = abs(z) * (2 * np.abs(lse) * lse_error + lse_error**2 + 4 * E * lse**2)

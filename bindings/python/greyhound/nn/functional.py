@@ -126,7 +126,8 @@ class CrossEntropyOutputs(NamedTuple):
     n_valid: torch.Tensor | None = None
     #: 0-d float32: rows whose argmax is the target.
     n_correct: torch.Tensor | None = None
-    #: 0-d float32: rows whose target is out of range. If asked for, such a target is no error on the CPU either.
+    #: 0-d float32: rows whose target is out of range. If asked for, such a target makes the loss NaN on the CPU too,
+    #: and is an error there no earlier than in backward().
     n_out_of_range: torch.Tensor | None = None
     #: ``[...]`` float32: the log-sum-exp of each row.
     lse: torch.Tensor | None = None
