@@ -358,14 +358,6 @@ def test_double_backward_is_refused(generator, device, function):
         torch.autograd.grad(loss, weight, create_graph=True)
 
 
-def test_unused_loss_has_no_gradient(generator, device):
-    logits, target = draw(generator, (6, 8), device)
-    log_prob, entropy = log_prob_and_entropy(logits, target)
-    (only,) = torch.autograd.grad(log_prob.sum(), logits, retain_graph=True)
-    (both,) = torch.autograd.grad(log_prob.sum() + 0 * entropy.sum(), logits)
-    torch.testing.assert_close(only, both, rtol=0, atol=0)
-
-
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_without_gradients(generator, device, mode):
     logits, target = draw(generator, (6, 8), device)
@@ -409,10 +401,11 @@ def test_inplace_backward_takes_the_logits_memory(generator, device, function, d
     with_statistics = gradient_of(True)
     expected = gradient_of(False)
     if device == "cpu" and function in ("mean", "sum") and dtype is not torch.float16:
-        # Out of place, the CPU scales a gradient that was rounded already.
+        # Out of place, the CPU scales a gradient that was rounded already. Either is a product of up to four factors in
+        # fp32, in another order: then one is rounded once and the other twice.
         roundoff, step = oracle.ROUNDOFF[name(dtype)]
-        atol = 4 * step + roundoff * expected.abs().double()
-        assert torch.all((with_statistics.double() - expected.double()).abs() <= 2 * atol)
+        bound = (8 * oracle.E + 3 * roundoff) * expected.double().abs() + 4 * step
+        assert torch.all((with_statistics.double() - expected.double()).abs() <= bound)
     else:
         assert same_bits(with_statistics, expected)
 
