@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from greyhound import _abi
@@ -73,7 +72,7 @@ def as_index(value: object) -> int:
     return index
 
 
-def check_shapes(logits: Sequence[int], target: Sequence[int]) -> None:
+def check_shapes(logits: tuple[int, ...], target: tuple[int, ...]) -> None:
     """Holds the two shapes to ``[batch, vocab]`` and ``[batch]``."""
     if len(logits) != 2:
         raise ValueError(f"logits: expected the shape [batch, vocab], got {list(logits)}")
@@ -81,11 +80,11 @@ def check_shapes(logits: Sequence[int], target: Sequence[int]) -> None:
         raise ValueError(f"target: expected the shape [batch] = [{logits[0]}], got {list(target)}")
 
 
-def check_leading_shapes(logits: Sequence[int], target: Sequence[int]) -> None:
+def check_leading_shapes(logits: tuple[int, ...], target: tuple[int, ...]) -> None:
     """Holds the two shapes to ``[..., vocab]`` and ``[...]``."""
     if not logits:
         raise ValueError("logits: expected the shape [..., vocab], got []")
-    if tuple(target) != tuple(logits[:-1]):
+    if target != logits[:-1]:
         raise ValueError(
             f"target: expected the shape of logits without its last dimension, the classes: {list(logits[:-1])}, "
             f"got {list(target)}"

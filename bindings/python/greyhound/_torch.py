@@ -41,13 +41,12 @@ def cross_entropy_with_grad(
     if not target.is_contiguous():
         raise ValueError(f"target: must be contiguous, has strides {target.stride()}; Tensor.contiguous() copies")
     check_writable("logits", logits)
-    device = logits.device
     batch, vocab = logits.shape
-    sums = torch.zeros(3, dtype=torch.float32, device=device)
+    sums = logits.new_zeros(3, dtype=torch.float32)
     address = sums.data_ptr()
     call(
         _library.load().gh_cross_entropy_fwd_bwd,
-        device,
+        logits,
         logits.data_ptr(),
         _DTYPES[logits.dtype],
         target.data_ptr(),
@@ -93,41 +92,40 @@ def forward(
 ) -> Forward:
     """One pass over ``logits``. The arguments are what ``prepare`` returned."""
     batch, vocab = logits.shape
-    device = logits.device
     reduced = loss_options.reduction != "none"
     options = _options(logits, target, weight, loss_options)
     options.sums = _abi.GH_SUMS_OVERWRITE
     dlogits = statistics = sums = rows = argmax = None
-    loss = torch.empty(() if reduced else (batch,), dtype=torch.float32, device=device)
+    loss = logits.new_empty(() if reduced else (batch,), dtype=torch.float32)
     if reduced:
         options.loss = loss.data_ptr()
     else:
         options.row_loss = loss.data_ptr()
     if with_gradient:
-        dlogits = torch.empty((batch, vocab), dtype=logits.dtype, device=device)
+        dlogits = logits.new_empty((batch, vocab))
     if with_statistics:
-        statistics = torch.empty((batch, _abi.GH_ROW_STATISTICS_BYTES), dtype=torch.uint8, device=device)
+        statistics = logits.new_empty((batch, _abi.GH_ROW_STATISTICS_BYTES), dtype=torch.uint8)
         options.row_statistics = statistics.data_ptr()
     if outputs:
         wanted_sums = [name for name in SUMS if name in outputs]
         wanted_rows = [name for name in ROWS if name in outputs]
-        sums = torch.empty(len(wanted_sums), dtype=torch.float32, device=device)
-        rows = torch.empty((len(wanted_rows), batch), dtype=torch.float32, device=device)
+        sums = logits.new_empty(len(wanted_sums), dtype=torch.float32)
+        rows = logits.new_empty((len(wanted_rows), batch), dtype=torch.float32)
         for i, name in enumerate(wanted_sums):
             setattr(options, name, sums.data_ptr() + 4 * i)
         for i, name in enumerate(wanted_rows):
             setattr(options, f"row_{name}", rows.data_ptr() + 4 * i * batch if batch else None)
         if "argmax" in outputs:
-            argmax = torch.empty(batch, dtype=torch.int64, device=device)
+            argmax = logits.new_empty(batch, dtype=torch.int64)
             options.row_argmax = argmax.data_ptr()
     # A tensor without elements has no address. For the library, which would then see a call without outputs, that is
     # a mistake; here it is a batch of no rows.
     if batch or reduced or sums is not None:
         # Also for sums alone: with it they are bitwise repeatable.
-        workspace = _add_workspace(options, device)
+        workspace = _add_workspace(options, logits)
         call(
             _library.load().gh_cross_entropy,
-            device,
+            logits,
             logits.data_ptr(),
             None if dlogits is None else dlogits.data_ptr(),
             _DTYPES[logits.dtype],
@@ -158,7 +156,7 @@ def backward(
     ``-dloss * loss + dentropy * entropy``.
     """
     batch, vocab = logits.shape
-    dlogits = logits if in_place else torch.empty((batch, vocab), dtype=logits.dtype, device=logits.device)
+    dlogits = logits if in_place else logits.new_empty((batch, vocab))
     if not batch:
         return dlogits
     options = _options(logits, target, weight, loss_options)
@@ -176,10 +174,10 @@ def backward(
     if dentropy is not None:
         dentropy = dentropy.contiguous()
         options.row_dentropy = dentropy.data_ptr()
-    workspace = _add_workspace(options, logits.device) if loss_options.reduction == "mean" else None
+    workspace = _add_workspace(options, logits) if loss_options.reduction == "mean" else None
     call(
         _library.load().gh_cross_entropy_backward,
-        logits.device,
+        logits,
         logits.data_ptr(),
         dlogits.data_ptr(),
         _DTYPES[logits.dtype],
@@ -253,6 +251,7 @@ def prepare_weight(weight: object, logits: torch.Tensor) -> torch.Tensor | None:
     """Class weights as the library takes them: contiguous float32."""
     if weight is None:
         return None
+    vocab = logits.shape[-1]
     if not isinstance(weight, torch.Tensor):
         raise TypeError(f"weight: expected a torch.Tensor, got {type(weight).__name__}")
     if not weight.dtype.is_floating_point or weight.layout is not torch.strided:
@@ -261,8 +260,8 @@ def prepare_weight(weight: object, logits: torch.Tensor) -> torch.Tensor | None:
         raise ValueError("weight: requires grad, but the loss has no derivative for it")
     if weight.device != logits.device:
         raise ValueError(f"weight: on {weight.device}, but logits is on {logits.device}")
-    if tuple(weight.shape) != (logits.shape[-1],):
-        raise ValueError(f"weight: expected the shape [vocab] = [{logits.shape[-1]}], got {list(weight.shape)}")
+    if tuple(weight.shape) != (vocab,):
+        raise ValueError(f"weight: expected the shape [vocab] = [{vocab}], got {list(weight.shape)}")
     return weight.to(torch.float32).contiguous()
 
 
@@ -293,11 +292,12 @@ def check_labels(target: torch.Tensor, vocab: int, ignore_index: int) -> None:
 _workspace_sizes: dict[int, int] = {}
 
 
-def call(function: Callable[..., int], device: torch.device, *arguments: Any) -> None:
-    """Calls the library on the current stream of ``device``, and raises what it reports."""
-    if device.type != "cuda":
+def call(function: Callable[..., int], logits: torch.Tensor, *arguments: Any) -> None:
+    """Calls the library on the current stream of the logits' device, and raises what it reports."""
+    if not logits.is_cuda:
         status = function(*arguments, _abi.GH_STREAM_HOST)
     else:
+        device = logits.device
         # What torch.cuda.current_stream(device).cuda_stream is, without making a Stream.
         stream = torch._C._cuda_getCurrentRawStream(device.index)
         if stream == 0 and torch.cuda.current_device() != device.index:
@@ -310,9 +310,7 @@ def call(function: Callable[..., int], device: torch.device, *arguments: Any) ->
         raise_status(_library.load(), status)
 
 
-def workspace_size(device: torch.device) -> int:
-    if device.type != "cuda":
-        return 0
+def _workspace_size(device: torch.device) -> int:
     size = _workspace_sizes.get(device.index)
     if size is None:
         answer = ctypes.c_size_t()
@@ -325,16 +323,16 @@ def workspace_size(device: torch.device) -> int:
     return size
 
 
-def _add_workspace(options: _abi.gh_cross_entropy_options, device: torch.device) -> torch.Tensor | None:
+def _add_workspace(options: _abi.gh_cross_entropy_options, logits: torch.Tensor) -> torch.Tensor | None:
     """Memory for one call, which the caller keeps until the call has been made.
 
     From PyTorch's allocator every time, which costs little and is right by construction: calls on two streams
     never share it, and under graph capture it belongs to the graph. A cached one would need care for both.
     """
-    if device.type != "cuda":
+    if not logits.is_cuda:
         return None
-    size = workspace_size(device)
-    workspace = torch.empty(size, dtype=torch.uint8, device=device)
+    size = _workspace_size(logits.device)
+    workspace = logits.new_empty(size, dtype=torch.uint8)
     options.workspace = workspace.data_ptr()
     options.workspace_size = size
     return workspace

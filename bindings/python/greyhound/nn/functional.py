@@ -242,8 +242,9 @@ def _prepare(
     if not isinstance(logits, torch.Tensor):
         raise TypeError(f"logits: expected a torch.Tensor, got {type(logits).__name__}")
     _torch.check(logits, target)
-    check_leading_shapes(logits.shape, target.shape)
-    if logits.shape[-1] == 0:
+    shape = logits.shape
+    check_leading_shapes(shape, target.shape)
+    if shape[-1] == 0:
         raise ValueError("logits: no classes, vocab = 0")
     rows = _torch.rows_of(logits)
     if inplace_backward and not _torch_ops.in_use(logits):
@@ -255,8 +256,9 @@ def _prepare(
                 "copied into rows, so that their own memory cannot be used"
             )
     if validate:
-        _torch.check_labels(target, logits.shape[-1], options.ignore_index)
-    return rows, target.reshape(-1).contiguous(), _torch.prepare_weight(weight, logits)
+        _torch.check_labels(target, shape[-1], options.ignore_index)
+    labels = target if len(shape) == 2 else target.reshape(-1)
+    return rows, labels.contiguous(), _torch.prepare_weight(weight, logits)
 
 
 # ---- The loss ------------------------------------------------------------------------------------
@@ -276,11 +278,13 @@ def _loss(
     if _torch_ops.in_use(logits):
         loss, _, *others = _torch_ops.cross_entropy(rows, labels, weight, *options, needs_gradient, outputs)
     elif needs_gradient:
-        loss, *others = _CrossEntropy.apply(rows, labels, weight, options, outputs, inplace_backward)
+        found = _CrossEntropy.apply(rows, labels, weight, options, outputs, inplace_backward)
+        loss, *others = found if outputs else (found,)
     elif torch.is_grad_enabled():
         # An input that requires grad gives the loss its backward().
         anchor = torch.empty((), requires_grad=True)
-        loss, *others = _WithoutGradient.apply(anchor, rows, labels, weight, options, outputs)
+        found = _WithoutGradient.apply(anchor, rows, labels, weight, options, outputs)
+        loss, *others = found if outputs else (found,)
     else:
         loss, _, _, *others = _torch.forward(rows, labels, weight, options, outputs=outputs)
     if options.reduction == "none":
@@ -309,7 +313,7 @@ class _CrossEntropy(torch.autograd.Function):
         options: LossOptions,
         outputs: tuple[str, ...],
         inplace_backward: bool,
-    ) -> tuple[Any, ...]:
+    ) -> Any:
         ctx.options = options
         ctx.inplace_backward = inplace_backward
         ctx.gradient_ready = (
@@ -328,9 +332,7 @@ class _CrossEntropy(torch.autograd.Function):
             ctx.save_for_backward(dlogits)
         else:
             ctx.save_for_backward(logits, target, weight, statistics)
-        ctx.mark_non_differentiable(*(tensor for tensor in others if tensor is not None))
-        ctx.set_materialize_grads(False)
-        return loss, *others
+        return _with_others(ctx, loss, others) if outputs else loss
 
     @staticmethod
     def backward(ctx: Any, dloss: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, ...]:
@@ -346,6 +348,12 @@ class _CrossEntropy(torch.autograd.Function):
                 logits, target, weight, statistics, ctx.options, dloss, in_place=ctx.inplace_backward
             )
         return gradient, *(None,) * 5
+
+
+def _with_others(ctx: Any, loss: torch.Tensor, others: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
+    ctx.mark_non_differentiable(*(tensor for tensor in others if tensor is not None))
+    ctx.set_materialize_grads(False)
+    return loss, *others
 
 
 def _scaled(dlogits: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
@@ -371,11 +379,9 @@ class _WithoutGradient(torch.autograd.Function):
         weight: torch.Tensor | None,
         options: LossOptions,
         outputs: tuple[str, ...],
-    ) -> tuple[Any, ...]:
+    ) -> Any:
         loss, _, _, *others = _torch.forward(logits, target, weight, options, outputs=outputs)
-        ctx.mark_non_differentiable(*(tensor for tensor in others if tensor is not None))
-        ctx.set_materialize_grads(False)
-        return loss, *others
+        return _with_others(ctx, loss, others) if outputs else loss
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> tuple[None, ...]:
