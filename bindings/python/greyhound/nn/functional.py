@@ -16,7 +16,7 @@ to 0 before a loss scale could save it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 try:
@@ -356,10 +356,14 @@ def _with_others(ctx: Any, loss: torch.Tensor, others: Sequence[torch.Tensor | N
     return loss, *others
 
 
+# Is the graph kept for another backward()? PyTorch older than 2.6 cannot tell.
+_keeps_graph: Callable[[], bool] = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
+
+
 def _scaled(dlogits: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
     """``factor * dlogits``, on the CPU, multiplied in float32 and rounded once. Takes ``dlogits``'s memory, unless
     the graph is kept for another backward."""
-    keep = torch._C._autograd._get_current_graph_task_keep_graph()
+    keep = _keeps_graph()
     if factor.item() == 1:
         return dlogits.clone() if keep else dlogits
     # As a [1, 1] tensor the factor takes part in type promotion: the product is formed in float32.
