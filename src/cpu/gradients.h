@@ -7,10 +7,14 @@
 namespace gh::cpu {
 namespace {
 
-// The power of two that exponentials are made too large by, for a factor of this size: the factor that sets them right
-// is then no denormal.
-inline int bias_for(double factor) {
+// The bias of exponentials that a factor of this size is multiplied with, so that dividing it by 2^bias makes it no
+// denormal.
+inline float bias_for(double factor) {
     return fabs(factor) < 0x1p-60 ? 0 : usual_bias;
+}
+
+inline float unbias(float bias) {
+    return bias == 0 ? 1 : usual_unbias;
 }
 
 // A number that is beyond fp32, but not infinite, is taken for the largest: the zeros of -inf columns stay so.
@@ -19,11 +23,8 @@ inline float to_float(double value, double largest) {
     return static_cast<float>(value > largest ? largest : value < -largest ? -largest : value);
 }
 
-inline float power_of_two(int exponent) {
-    return static_cast<float>(ldexp(1.0, exponent));
-}
-
-// Replaces each pair by what `convert` makes of it and of the weights there; the last one is completed.
+// Replaces each pair by what `convert` makes of it and of the weights there, if there are any; the last one is
+// completed.
 template <class S, class T, class Convert>
 inline void convert_pairs(const void *from, void *to, int64_t count, const float *weights, const Convert &convert) {
     using Element = typename T::Element;
@@ -34,9 +35,9 @@ inline void convert_pairs(const void *from, void *to, int64_t count, const float
         S::store(T{}, y + i, convert(S::load(T{}, x + i), weights == nullptr ? nullptr : weights + i));
     if (rest == 0) return;
     Tail<S, T> tail(x + whole, rest);
-    const Tail<S, F32> last_weights = weights == nullptr ? Tail<S, F32>(0) : Tail<S, F32>(weights + whole, rest, 0);
+    const auto v = S::load(T{}, tail.elements);
     S::store(T{}, tail.elements,
-             convert(S::load(T{}, tail.elements), weights == nullptr ? nullptr : last_weights.elements));
+             weights == nullptr ? convert(v, nullptr) : convert(v, Tail<S, F32>(weights + whole, rest, 0).elements));
     memcpy(y + whole, tail.elements, static_cast<size_t>(rest) * sizeof(Element));
 }
 
@@ -45,11 +46,11 @@ void exp_scale(const void *x, void *y, int64_t count, float max, double factor_v
     // From 1024 on, x - max is exact for every x whose result is not 0: the two are within a factor of 2.
     const bool anchor_at_0 = T::precise && fabsf(max) < 1024;
     const double power = anchor_at_0 ? nearbyint(static_cast<double>(max) / ln2) : 0;
-    const int bias = bias_for(factor_value);
+    const float bias = bias_for(factor_value);
     const Exponent<S> exponent(bias, static_cast<float>(power));
     const auto anchor = S::broadcast(anchor_at_0 ? 0 : max);
     if (anchor_at_0) factor_value *= exp(power * ln2 - static_cast<double>(max));
-    const auto factor = S::broadcast(to_float(factor_value, static_cast<double>(FLT_MAX)) * power_of_two(-bias));
+    const auto factor = S::broadcast(to_float(factor_value, static_cast<double>(FLT_MAX)) * unbias(bias));
 
     convert_pairs<S, T>(x, y, count, nullptr, [&](typename S::Pair v, const float *) {
         v.a = exp_biased<S, T::precise>(v.a - anchor, exponent) * factor;
@@ -62,13 +63,12 @@ template <class S, class T, class Difference>
 void gradient_by(const void *x, void *y, int64_t count, const LogitMap &map, float anchor, const GradientTerms &terms,
                  const float *weights) {
     const Difference difference(&map, anchor);
-    const int bias = bias_for(fmax(fabs(terms.factor), fabs(terms.slope)));
+    const float bias = bias_for(fmax(fabs(terms.factor), fabs(terms.slope)));
     const Exponent<S> exponent(bias);
     // Distances are taken for 116 at most, where the exponential is 0. Then factor + slope * distance must be finite.
     const double largest = static_cast<double>(FLT_MAX) / 2;
-    const float unbias = power_of_two(-bias);
-    const auto factor = S::broadcast(to_float(terms.factor, largest) * unbias);
-    const auto minus_slope = S::broadcast(-to_float(terms.slope, largest / 128) * unbias);
+    const auto factor = S::broadcast(to_float(terms.factor, largest) * unbias(bias));
+    const auto minus_slope = S::broadcast(-to_float(terms.slope, largest / 128) * unbias(bias));
     const auto minus_shift = S::broadcast(-to_float(terms.shift, largest));
     const auto one = S::broadcast(1);
 

@@ -42,12 +42,11 @@ WeightedDistance merge(const WeightedDistance &a, double a_x, const WeightedDist
 }
 
 Softmax softmax_of(const RowStatistics &row, const LogitMap &map, double max_x, double target_x) {
+    Softmax softmax = nan_softmax();
     const bool nothing_is_finite = row.scale == 0 && row.target == -INFINITY;
-    if (std::isnan(row.scale) || std::isnan(row.target) || row.target == INFINITY || nothing_is_finite)
-        return nan_softmax();
+    if (std::isnan(row.scale) || std::isnan(row.target) || row.target == INFINITY || nothing_is_finite) return softmax;
 
     // The loss is never taken as lse - target_x: for a nearly certain row that difference is all rounding error.
-    Softmax softmax;
     if (target_x >= max_x || row.scale == 0) {
         softmax.anchor = anchor_of(map, row.target, target_x);
         softmax.target_distance = 0;
@@ -76,8 +75,8 @@ Softmax softmax_of(const RowStatistics &row, const LogitMap &map, double max_x, 
 }
 
 Softmax softmax_of(float lse, const LogitMap &map, double target_x) {
-    if (!std::isfinite(lse) || !(target_x < INFINITY)) return nan_softmax();
     Softmax softmax = nan_softmax();
+    if (!std::isfinite(lse) || !(target_x < INFINITY)) return softmax;
     softmax.lse = lse;
     // The logit whose x is nearest to lse takes the place of the largest one.
     const double scale = map.scale, logit = softmax.lse / scale, largest = FLT_MAX;
@@ -100,27 +99,24 @@ double row_loss(const Formula &formula, const Softmax &softmax, double target_we
 
 RowGradient row_gradient(const Formula &formula, const Softmax &softmax, double target_weight, double target_slope,
                          const Upstream &upstream) {
-    // The derivative of the loss by lse, in the label's own term and in the others.
+    // The derivative of the loss by lse: of the label's own term, and of the others.
     const double own = (1 - formula.label_smoothing) * target_weight;
     const double z_slope = formula.z_loss_multiplier == 0 ? 0 : 2 * formula.z_loss_multiplier * softmax.lse;
     const double spread =
         formula.label_smoothing == 0 ? z_slope : formula.smoothing_share * formula.total_weight + z_slope;
-    const double by_lse = own + spread;
-
-    RowGradient row;
-    row.anchor = softmax.anchor;
-    row.is_nan = softmax.is_nan() || std::isnan(by_lse);
     const double u = upstream.loss * formula.logit_scale, h = upstream.entropy * formula.logit_scale;
     const double shift = formula.smoothing_share;
-    double factor = u * by_lse,
-           target = u * (softmax.target_share * spread - own * softmax.others_share - weighted(shift, target_weight));
+    double factor = u * (own + spread);
+    double target = u * (softmax.target_share * spread - own * softmax.others_share - weighted(shift, target_weight));
     if (h != 0) {
         factor -= h * softmax.mean_distance;
         target += h * weighted(softmax.target_share, softmax.target_distance - softmax.mean_distance);
     }
-    row.terms = {factor / softmax.sum, h / softmax.sum, u * shift};
-    row.target = row.is_nan ? static_cast<float>(nan) : static_cast<float>(target * target_slope);
-    return row;
+    if (softmax.is_nan() || std::isnan(factor)) return {{nan, nan, nan}, 0, static_cast<float>(nan), true};
+    return {{factor / softmax.sum, h / softmax.sum, u * shift},
+            softmax.anchor,
+            static_cast<float>(target * target_slope),
+            false};
 }
 
 }  // namespace gh::cpu

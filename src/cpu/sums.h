@@ -18,7 +18,8 @@ struct ExpPair {
 };
 
 template <class S, class T, class Difference, bool with_distance>
-inline ExpPair<S> exp_pair(const typename T::Element *x, const Difference &difference, const Exponent<S> &exponent) {
+[[gnu::always_inline]] inline ExpPair<S> exp_pair(const typename T::Element *x, const Difference &difference,
+                                                  const Exponent<S> &exponent) {
     const auto v = S::load(T{}, x);
     auto a = difference(v.a), b = difference(v.b);
     if constexpr (with_distance) {
@@ -44,16 +45,16 @@ inline void raise(ExpSum &sum, const LogitMap *map, float max) {
     sum.x = x;
 }
 
-// Adds the exponentials of at most `block_pairs` pairs to `sum`. The block is read twice, the second time from the
-// nearest cache. Only eight numbers at a time are added in fp32: a lane that holds the row's largest exponential would
-// lose a bit with every few small ones that are added to it.
+// Adds the exponentials of at most `block_pairs` pairs to `sum`, of which `at` gives the addresses. The block is read
+// twice, the second time from the nearest cache. Only eight numbers at a time are added in fp32: a lane that holds the
+// row's largest exponential would lose a bit with every few small ones that are added to it.
 constexpr int64_t block_pairs = 64;
 
-template <class S, class T, class Difference, bool with_distance>
-inline void add_block(ExpSum &sum, const LogitMap *map, const typename T::Element *x, int64_t pairs) {
+template <class S, class T, class Difference, bool with_distance, class At>
+inline void add_block(ExpSum &sum, const LogitMap *map, int64_t pairs, const At &at) {
     auto max_a = S::broadcast(-FLT_MAX), max_b = max_a;
     for (int64_t i = 0; i < pairs; i++) {
-        const auto v = S::load(T{}, x + i * pair_size<S>);
+        const auto v = S::load(T{}, at(i));
         max_a = S::max(v.a, max_a);
         max_b = S::max(v.b, max_b);
     }
@@ -62,22 +63,23 @@ inline void add_block(ExpSum &sum, const LogitMap *map, const typename T::Elemen
 
     const Difference difference(map, Difference::anchor_at(map, sum.max));
     const Exponent<S> exponent(usual_bias);
-    const auto pair = [&](int64_t i) {
-        return exp_pair<S, T, Difference, with_distance>(x + i * pair_size<S>, difference, exponent);
+    const auto pair = [&](int64_t i) __attribute__((always_inline)) {
+        return exp_pair<S, T, Difference, with_distance>(at(i), difference, exponent);
     };
     typename S::Sum exps, distances;
     const auto add = [&](const ExpPair<S> &terms) {
         exps.add(terms.exps);
         if constexpr (with_distance) distances.add(terms.distances);
     };
-    for (; pairs >= 4; pairs -= 4, x += 4 * pair_size<S>) add((pair(0) + pair(1)) + (pair(2) + pair(3)));
-    for (; pairs > 0; pairs--, x += pair_size<S>) add(pair(0));
+    int64_t i = 0;
+    for (; pairs - i >= 4; i += 4) add((pair(i) + pair(i + 1)) + (pair(i + 2) + pair(i + 3)));
+    for (; i < pairs; i++) add(pair(i));
     sum.scale += exps.total();
     if constexpr (with_distance) sum.distance += distances.total();
 }
 
-// The label's logit is left out by taking the block that it is in from a copy, where it is -inf. So the other logits
-// are added in the same order wherever it is.
+// The label's logit is left out by taking the pair that it is in from a copy, where it is -inf. So the other logits are
+// added in the same order wherever it is.
 template <class S, class T, class Difference, bool with_distance>
 ExpSum exp_sum_by(const void *data, int64_t count, int64_t label, const LogitMap *map) {
     using Element = typename T::Element;
@@ -86,22 +88,24 @@ ExpSum exp_sum_by(const void *data, int64_t count, int64_t label, const LogitMap
     ExpSum sum{-FLT_MAX, Difference::x(map, -FLT_MAX), 0, 0};
     const int64_t rest = count % pair_size<S>, whole = count - rest;
     for (int64_t begin = 0; begin < whole; begin += block_size) {
-        const int64_t size = whole - begin < block_size ? whole - begin : block_size;
-        const Element *block = x + begin;
-        alignas(64) Element copy[block_size];
-        if (label >= begin && label < begin + size) {
-            memcpy(copy, block, static_cast<size_t>(size) * sizeof(Element));
-            copy[label - begin] = T::minus_infinity;
-            block = copy;
+        const int64_t pairs = (whole - begin < block_size ? whole - begin : block_size) / pair_size<S>;
+        const auto at = [&](int64_t i) { return x + begin + i * pair_size<S>; };
+        if (label < begin || label >= begin + pairs * pair_size<S>) {
+            add_block<S, T, Difference, with_distance>(sum, map, pairs, at);
+            continue;
         }
-        add_block<S, T, Difference, with_distance>(sum, map, block, size / pair_size<S>);
+        const int64_t label_pair = (label - begin) / pair_size<S>;
+        Tail<S, T> copy(at(label_pair), pair_size<S>);
+        copy.elements[(label - begin) % pair_size<S>] = T::minus_infinity;
+        add_block<S, T, Difference, with_distance>(sum, map, pairs,
+                                                   [&](int64_t i) { return i == label_pair ? copy.elements : at(i); });
     }
     if (rest != 0) {
         Tail<S, T> tail(x + whole, rest);
         if (label >= whole && label < count) tail.elements[label - whole] = T::minus_infinity;
-        add_block<S, T, Difference, with_distance>(sum, map, tail.elements, 1);
+        add_block<S, T, Difference, with_distance>(sum, map, 1, [&](int64_t) { return tail.elements; });
     }
-    constexpr double unbias = 1 / static_cast<double>(int64_t{1} << usual_bias);
+    constexpr double unbias = static_cast<double>(usual_unbias);
     sum.scale *= unbias;
     sum.distance = with_distance ? sum.distance * unbias : static_cast<double>(NAN);
     return sum;

@@ -53,13 +53,13 @@ inline Reduced<S> reduce(typename S::Vector x) {
 // The power is made too large by 2^bias, and the product with the caller's factor sets it right. So only that last
 // product can become denormal and is rounded as such; and what is 2^-(127 + bias) of the row's largest exponential
 // becomes 0.
-constexpr int usual_bias = 40;
+constexpr float usual_bias = 40, usual_unbias = 0x1p-40f;
 
 template <class S>
 struct Exponent {
-    explicit Exponent(int bias, float power = 0)
-        : zero(S::broadcast(magic + power - static_cast<float>(bias))),
-          lowest(S::broadcast((power - 127 - static_cast<float>(bias)) * static_cast<float>(ln2))) {}
+    explicit Exponent(float bias, float power = 0)
+        : zero(S::broadcast(magic + power - bias)),
+          lowest(S::broadcast((power - 127 - bias) * static_cast<float>(ln2))) {}
 
     typename S::Vector zero, lowest;
 };

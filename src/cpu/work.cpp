@@ -67,15 +67,13 @@ double Work::target_weight(int64_t row) const {
 }
 
 RowSums Work::sum_segment(int64_t row, int64_t segment) const {
-    const int64_t begin = begin_of(segment), end = end_of(segment), label = call_.label(row);
-    RowSums sums;
-    sums.max_segment = segment;
-    sums.others = kernels_.exp_sum(logit(row, begin), end - begin, label - begin, maps_logits_ ? &map_ : nullptr,
-                                   call_.needs_entropy());
-    if (!needs_distances_) {
-        sums.distances = {0, 0};
-        return sums;
-    }
+    const int64_t begin = begin_of(segment), end = end_of(segment);
+    const int64_t label = call_.label_in_range(call_.label(row)) ? call_.label(row) : -1;
+    RowSums sums{kernels_.exp_sum(logit(row, begin), end - begin, label - begin, maps_logits_ ? &map_ : nullptr,
+                                  call_.needs_entropy()),
+                 {0, 0},
+                 segment};
+    if (!needs_distances_) return sums;
     const auto distances = [&](int64_t first, int64_t last) {
         const float *weights = call_.class_weights == nullptr ? nullptr : call_.class_weights + first;
         return kernels_.weighted_distance(logit(row, first), last - first, sums.others.max, map_, weights);
@@ -206,15 +204,14 @@ void Work::whole_row(int64_t row, Totals &totals) const {
         if (has_gradient()) write_zeros(row, 0, segments_);
         return;
     }
-    RowGradient gradient;
-    if (has_sums()) {
-        RowSums sums = sum_segment(row, 0);
-        for (int64_t segment = 1; segment < segments_; segment++) sums = merge(sums, sum_segment(row, segment));
-        gradient = finish(row, sums, totals);
-    } else {
-        gradient = saved(row);
-    }
+    const RowGradient gradient = has_sums() ? finish(row, sum_row(row), totals) : saved(row);
     if (has_gradient()) write_gradient(row, 0, segments_, gradient);
+}
+
+RowSums Work::sum_row(int64_t row) const {
+    RowSums sums = sum_segment(row, 0);
+    for (int64_t segment = 1; segment < segments_; segment++) sums = merge(sums, sum_segment(row, segment));
+    return sums;
 }
 
 }  // namespace gh::cpu

@@ -61,6 +61,7 @@ private:
     int64_t begin_of(int64_t segment) const { return segment * segment_; }
     int64_t end_of(int64_t segment) const;
 
+    RowSums sum_row(int64_t row) const;
     // The label's logit; NaN for a label that is out of range.
     float target(int64_t row) const;
     double target_weight(int64_t row) const;
