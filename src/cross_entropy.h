@@ -78,6 +78,7 @@ struct CrossEntropy {
     float z_in_loss() const { return losses_apart ? 0.0f : z_loss_multiplier; }
     float z_in_z_loss() const { return losses_apart ? 1.0f : z_loss_multiplier; }
 
+    bool smooths_by_weight() const { return label_smoothing != 0.0f && class_weights != nullptr; }
     bool needs_argmax() const { return row_argmax != nullptr || n_correct != nullptr; }
     bool needs_entropy() const { return row_entropy != nullptr || row_dentropy != nullptr; }
 };

@@ -321,8 +321,9 @@ typedef struct gh_cross_entropy_options {
     float *n_out_of_range; /* valid rows whose label is not in [0, vocab) */
 
     /* ---- Workspace: gh_cross_entropy_workspace_size() bytes, aligned to 8; or NULL ----
-     * On a CUDA stream, GH_REDUCTION_MEAN needs it; and with it, the outputs summed over rows are bitwise repeatable.
-     * What it holds before and after a call has no meaning. Calls that share it must run one after the other. */
+     * On a CUDA stream, GH_REDUCTION_MEAN needs it, and so does label_smoothing with class_weights; and with it, the
+     * outputs summed over rows are bitwise repeatable. What it holds before and after a call has no meaning. Calls that
+     * share it must run one after the other. */
     void *workspace;
     size_t workspace_size;
 } gh_cross_entropy_options;
@@ -355,8 +356,10 @@ typedef struct gh_cross_entropy_options {
  *
  * Special values, labels out of range and summation are as for
  * gh_cross_entropy_fwd_bwd. A row whose loss is NaN has NaN in every output
- * but row_argmax, and in its gradient. With label_smoothing, a column of -inf
- * gives a loss of +inf, and a gradient that is finite. On the host, labels out
+ * but row_argmax, and in its gradient. A softcap makes infinite logits finite,
+ * with a gradient of 0. With label_smoothing, a column of -inf gives a loss of
+ * +inf, and a gradient that is finite. A term of the loss whose factor is 0
+ * counts for nothing, also where it is infinite. On the host, labels out
  * of range are an error unless n_out_of_range is given, which counts them; then
  * the row is as on a CUDA stream.
  *
@@ -385,7 +388,8 @@ GH_API gh_status gh_cross_entropy(
  *   row_statistics  [in] what gh_cross_entropy wrote for the same logits,
  *                   labels, logit_scale and softcap, on the same engine. Then
  *                   dlogits is bit for bit what gh_cross_entropy gives with the
- *                   same options.
+ *                   same options, if the rows that each call reads and writes
+ *                   start alike within lines of 128 bytes.
  *   row_lse         [in] instead, [batch] fp32: lse_i from anywhere. One fp32
  *                   number cannot carry a row at a large common offset, or a
  *                   nearly certain label: every p_j gets a relative error of

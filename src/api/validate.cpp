@@ -91,10 +91,16 @@ gh_status check_presence(const CrossEntropy &call, const Arguments &arguments, b
     } else if (has_rows && call.dlogits == nullptr && output == nullptr) {
         return fail(GH_ERROR_NULL_POINTER, "dlogits = NULL, and so are all outputs of options: nothing to compute");
     }
-    if (call.mean && !on_host && call.workspace == nullptr)
-        return fail(GH_ERROR_NULL_POINTER,
-                    "options.workspace = NULL: options.reduction = GH_REDUCTION_MEAN needs one on a CUDA stream, of "
-                    "gh_cross_entropy_workspace_size() bytes");
+    if (!on_host && call.workspace == nullptr) {
+        if (call.mean)
+            return fail(GH_ERROR_NULL_POINTER,
+                        "options.workspace = NULL: options.reduction = GH_REDUCTION_MEAN needs one on a CUDA stream, of "
+                        "gh_cross_entropy_workspace_size() bytes");
+        if (call.smooths_by_weight())
+            return fail(GH_ERROR_NULL_POINTER,
+                        "options.workspace = NULL: options.label_smoothing with options.class_weights needs one on a "
+                        "CUDA stream, of gh_cross_entropy_workspace_size() bytes");
+    }
     return GH_SUCCESS;
 }
 

@@ -189,7 +189,7 @@ cudaError_t prepare_kernels(DeviceProperties &device) {
 
 cudaError_t launch(const CrossEntropy &call, const Plan &plan, const DeviceProperties &device, cudaStream_t stream) {
     CallParameters p = parameters_of(call);
-    const bool divides = call.mean, weighs = call.label_smoothing != 0.0f && call.class_weights != nullptr;
+    const bool divides = call.mean, weighs = call.smooths_by_weight();
     const int64_t terms_to_sum = std::max(divides ? call.batch : 0, weighs ? call.vocab : 0);
     const int prepare_blocks = static_cast<int>(std::clamp<int64_t>(terms_to_sum / (4 * sums_threads), 1, max_parts));
     p.divisor_parts = divides ? prepare_blocks : 0;

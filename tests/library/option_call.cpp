@@ -185,7 +185,9 @@ void PlacedOptions::place_outputs() {
 }
 
 void PlacedOptions::place_workspace() {
-    if (!problem_.with_workspace && !(engine_.is_cuda() && problem_.reduction == GH_REDUCTION_MEAN)) return;
+    const bool smooths_by_weight = problem_.label_smoothing != 0 && !problem_.class_weights.empty();
+    const bool needed = engine_.is_cuda() && (problem_.reduction == GH_REDUCTION_MEAN || smooths_by_weight);
+    if (!problem_.with_workspace && !needed) return;
     size_t size = 0;
     EXPECT_EQ(gh_cross_entropy_workspace_size(engine_.stream(), &size), GH_SUCCESS) << gh_last_error();
     workspace_ = std::make_unique<Guarded>(engine_, size, 8);

@@ -12,6 +12,9 @@ void check(const OptionProblem &problem, const OptionOutcome &outcome);
 // run() and check(), on the program's engine.
 OptionOutcome run_and_check(const OptionProblem &problem);
 
+// Of the gradient and of every output.
+void expect_same_bits(const OptionOutcome &a, const OptionOutcome &b, const OptionProblem &problem);
+
 // The gradient alone, against rows that the oracle has given.
 void check_gradient(const OptionProblem &problem, const OptionRow &expected, int64_t row,
                     const std::vector<unsigned char> &dlogits);

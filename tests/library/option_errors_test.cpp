@@ -374,16 +374,23 @@ TEST_F(OptionErrors, NoReducedLossWithoutAReduction) {
 }
 
 // Needs no device: the default CUDA stream is an argument like any other.
-TEST_F(OptionErrors, MeanOnACudaStreamWithoutAWorkspace) {
-    for (Call wrong : both()) {
-        wrong.stream = engine().is_cuda() ? engine().stream() : nullptr;
-        wrong.options.workspace = nullptr;
-        expect(wrong, GH_ERROR_NULL_POINTER, "options.workspace = NULL:");
-        EXPECT_NE(std::string(gh_last_error()).find("gh_cross_entropy_workspace_size()"), std::string::npos);
-        wrong.options.workspace_size = 0;
-        expect(wrong, GH_ERROR_NULL_POINTER, "options.workspace = NULL:");
-        wrong.batch = 0;
-        expect(wrong, GH_ERROR_NULL_POINTER, "options.workspace = NULL:");
+TEST_F(OptionErrors, NoWorkspaceOnACudaStream) {
+    for (Call mean : both()) {
+        Call weighted_smoothing = mean;
+        mean.options.reduction = GH_REDUCTION_MEAN;
+        mean.options.label_smoothing = 0;
+        weighted_smoothing.options.reduction = GH_REDUCTION_SUM;
+        weighted_smoothing.options.label_smoothing = 0.1f;
+        for (Call wrong : {mean, weighted_smoothing}) {
+            wrong.stream = engine().is_cuda() ? engine().stream() : nullptr;
+            wrong.options.workspace = nullptr;
+            expect(wrong, GH_ERROR_NULL_POINTER, "options.workspace = NULL:");
+            EXPECT_NE(std::string(gh_last_error()).find("gh_cross_entropy_workspace_size()"), std::string::npos);
+            wrong.options.workspace_size = 0;
+            expect(wrong, GH_ERROR_NULL_POINTER, "options.workspace = NULL:");
+            wrong.batch = 0;
+            expect(wrong, GH_ERROR_NULL_POINTER, "options.workspace = NULL:");
+        }
     }
 }
 
@@ -391,7 +398,10 @@ TEST_F(OptionErrors, OtherCallsNeedNoWorkspace) {
     for (Call right : both()) {
         right.options.workspace = nullptr;
         right.options.workspace_size = 0;
-        if (engine().is_cuda()) right.options.reduction = GH_REDUCTION_SUM;
+        if (engine().is_cuda()) {
+            right.options.reduction = GH_REDUCTION_SUM;
+            right.options.label_smoothing = 0;
+        }
         expect_success(right);
     }
 }
@@ -677,6 +687,7 @@ TEST_F(OptionErrors, AnEmptyBatchOverlapsNothing) {
     empty.batch = 0;
     empty.dlogits = empty.options.loss;
     empty.options.row_loss = empty.options.loss;
+    empty.options.row_lse = static_cast<float *>(empty.options.workspace) + 2;
     empty.options.dlogits_row_stride = stride + 1;
     expect_success(empty);
     EXPECT_TRUE(unchanged());

@@ -70,6 +70,21 @@ OptionProblem random_option_problem(Random &random, gh_dtype dtype, int64_t batc
     return problem;
 }
 
+void randomize_options(Random &random, OptionProblem &problem) {
+    auto chance = [&] { return uniform(random, 0, 1) == 1; };
+    auto real = [&](double lowest, double highest) { return random_floats(random, 1, lowest, highest)[0]; };
+    problem.label_smoothing = chance() ? real(0, 1) : 0;
+    problem.z_loss_multiplier = chance() ? real(-0.1, 0.1) : 0;
+    problem.logit_scale = chance() ? real(0.3, 3) : 1;
+    problem.softcap = chance() ? real(2, 40) : 0;
+    problem.dloss = chance() ? real(-2, 2) : 1;
+    problem.dloss_ptr.reset();
+    if (chance()) problem.dloss_ptr = real(-2, 2);
+    problem.class_weights = random_floats(random, chance() ? problem.vocab : 0, 0, 2);
+    problem.row_dloss = random_floats(random, chance() ? problem.batch : 0, -2, 2);
+    problem.row_dentropy = random_floats(random, chance() ? problem.batch : 0, -2, 2);
+}
+
 std::vector<float> random_floats(Random &random, int64_t count, double lowest, double highest) {
     std::uniform_real_distribution<double> distribution(lowest, highest);
     std::vector<float> values(static_cast<size_t>(count));

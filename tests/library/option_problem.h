@@ -99,6 +99,9 @@ OptionProblem backward_from(const OptionProblem &problem, const OptionOutcome &o
 // Normal logits with the given deviation and uniform labels.
 OptionProblem random_option_problem(Random &random, gh_dtype dtype, int64_t batch, int64_t vocab, double deviation = 1);
 
+// Turns every option on or off, at random; not memory, reduction or outputs.
+void randomize_options(Random &random, OptionProblem &problem);
+
 std::vector<float> random_floats(Random &random, int64_t count, double lowest, double highest);
 
 }  // namespace test

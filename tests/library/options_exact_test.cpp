@@ -1,0 +1,449 @@
+// What the options give where theory says it exactly.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "engine.h"
+#include "option_call.h"
+#include "option_check.h"
+#include "oracle.h"
+
+namespace test {
+namespace {
+
+constexpr double inf = std::numeric_limits<double>::infinity();
+
+class OptionsExact : public ::testing::TestWithParam<gh_dtype> {
+protected:
+    Random random = make_random();
+    const gh_dtype dtype = GetParam();
+
+    // With every output.
+    OptionProblem draw(int64_t batch, int64_t vocab, double deviation = 1) {
+        OptionProblem problem = random_option_problem(random, dtype, batch, vocab, deviation);
+        problem.outputs = Outputs::all(problem.reduction);
+        return problem;
+    }
+};
+
+std::string param_name(const ::testing::TestParamInfo<gh_dtype> &info) {
+    return dtype_name(info.param);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OptionsExact, ::testing::ValuesIn(all_dtypes), param_name);
+
+void expect_zero_gradient(const OptionProblem &problem, const OptionOutcome &outcome) {
+    for (int64_t i = 0; i < problem.batch; i++)
+        for (int64_t j = 0; j < problem.vocab; j++)
+            ASSERT_EQ(gradient(problem, outcome, i, j), 0.0)
+                << "row " << i << ", column " << j << ", " << problem.describe();
+}
+
+// exp(0) = 1 and sums of ones are exact; the logarithm, the smoothing's factors and the reduction round.
+TEST_P(OptionsExact, UniformLogitsGiveTheLogarithmOfTheVocabulary) {
+    for (int64_t vocab : {1, 2, 3, 1000, 4096, 50257})
+        for (float smoothing : {0.0f, 0.1f, 0.5f, 1.0f})
+            for (double value : {0.0, 1.5, -20.0}) {
+                OptionProblem problem = draw(2, vocab);
+                for (int64_t i = 0; i < problem.batch; i++) problem.fill(i, value);
+                problem.label_smoothing = smoothing;
+                problem.reduction = GH_REDUCTION_MEAN;
+                if (smoothing == 0.5f) problem.softcap = 25, problem.logit_scale = 1.25f;
+                const OptionOutcome outcome = run_and_check(problem);
+                const double expected = std::log(static_cast<double>(vocab));
+                for (int64_t i = 0; i < problem.batch; i++) {
+                    EXPECT_NEAR(outcome.number(Output::row_loss, i), expected, 16 * u * expected) << smoothing;
+                    EXPECT_NEAR(outcome.number(Output::row_entropy, i), expected, 8 * u * expected);
+                    EXPECT_NEAR(outcome.number(Output::row_target_log_prob, i), -expected, 8 * u * expected);
+                    EXPECT_EQ(outcome.argmax(i), 0);
+                }
+                EXPECT_NEAR(outcome.number(Output::loss), expected, 20 * u * expected);
+            }
+}
+
+// Without z-loss, weights and softcap the probabilities and the label's distribution both add up to 1, and the
+// entropy's gradient to 0. Each element is rounded by half a step of the dtype at most, on top of the arithmetic.
+TEST_P(OptionsExact, GradientsOfARowAddUpToZero) {
+    const double half_step = dtype == GH_DTYPE_F32 ? u : dtype == GH_DTYPE_F16 ? 0x1p-11 : 0x1p-8;
+    const double smallest_step = decode(dtype, 1);
+    for (int64_t vocab : {1, 2, 17, 1000, 50257})
+        for (float smoothing : {0.0f, 0.3f, 1.0f}) {
+            OptionProblem problem = draw(3, vocab);
+            problem.label_smoothing = smoothing;
+            problem.reduction = GH_REDUCTION_MEAN;
+            problem.logit_scale = 1.5f;
+            problem.dloss = 3;
+            problem.row_dloss = random_floats(random, problem.batch, -2, 2);
+            problem.row_dentropy = random_floats(random, problem.batch, -2, 2);
+            const OptionOutcome outcome = run(problem);
+            for (int64_t i = 0; i < problem.batch; i++) {
+                const OptionRow row = reference_row(problem, i, denominator(problem));
+                double sum = 0, error = 0;
+                for (int64_t j = 0; j < vocab; j++) {
+                    const double g = gradient(problem, outcome, i, j);
+                    sum += g;
+                    error += row.gradient_error[static_cast<size_t>(j)] + half_step * std::fabs(g) + smallest_step;
+                }
+                EXPECT_NEAR(sum, 0, error) << problem.describe();
+            }
+        }
+}
+
+// The loss no longer depends on the label, and the gradient is p - 1 / N, also at the label.
+TEST_P(OptionsExact, SmoothingOfOneIsTheUniformCrossEntropy) {
+    for (int64_t vocab : {1, 2, 33, 5000}) {
+        OptionProblem problem = draw(2, vocab, 3);
+        for (int64_t j = 0; j < vocab; j++) problem.set(1, j, problem.logit(0, j));
+        problem.labels = {0, vocab - 1};
+        problem.label_smoothing = 1;
+        const OptionOutcome outcome = run_and_check(problem);
+        const OptionRow row = reference_row(problem, 0, {1, 0});
+        EXPECT_NEAR(outcome.number(Output::row_loss, 0), outcome.number(Output::row_loss, 1), 2 * row.loss.error);
+        double mean = 0;
+        for (int64_t j = 0; j < vocab; j++) mean += problem.logit(0, j) / static_cast<double>(vocab);
+        EXPECT_NEAR(row.loss.value, row.lse.value - mean, 1e-12);
+        for (int64_t j = 0; j < vocab; j++) {
+            const double expected = std::exp(problem.logit(0, j) - row.lse.value) - 1 / static_cast<double>(vocab);
+            ASSERT_NEAR(row.gradient[static_cast<size_t>(j)], expected, 1e-12);
+        }
+    }
+}
+
+TEST_P(OptionsExact, AMeanOfNoValidRowIsZero) {
+    for (gh_sums sums : {GH_SUMS_ADD, GH_SUMS_OVERWRITE})
+        for (bool weighted : {false, true}) {
+            OptionProblem problem = draw(5, 1000);
+            problem.reduction = GH_REDUCTION_MEAN;
+            problem.sums = sums;
+            problem.before = 7;
+            if (weighted) problem.class_weights = random_floats(random, problem.vocab, 0, 1);
+            problem.labels.assign(problem.labels.size(), problem.ignore_index);
+            const OptionOutcome outcome = run_and_check(problem);
+            for (Output output : {Output::loss, Output::z_loss, Output::n_valid, Output::n_correct})
+                EXPECT_EQ(outcome.number(output), sums == GH_SUMS_ADD ? 7.0f : 0.0f);
+            for (unsigned char byte : outcome.dlogits) ASSERT_EQ(byte, 0);
+        }
+}
+
+// As if no row were valid, but for their number.
+TEST_P(OptionsExact, AMeanOfNoWeightIsZero) {
+    OptionProblem problem = draw(4, 300);
+    problem.reduction = GH_REDUCTION_MEAN;
+    problem.z_loss_multiplier = 0.5f;
+    problem.class_weights.assign(static_cast<size_t>(problem.vocab), 1);
+    for (int64_t label : problem.labels) problem.class_weights[static_cast<size_t>(label)] = 0;
+    const OptionOutcome outcome = run_and_check(problem);
+    EXPECT_EQ(outcome.number(Output::loss), 0.0f);
+    EXPECT_EQ(outcome.number(Output::z_loss), 0.0f);
+    EXPECT_EQ(outcome.number(Output::n_valid), 4.0f);
+    expect_zero_gradient(problem, outcome);
+}
+
+TEST_P(OptionsExact, AnUpstreamGradientOfZeroGivesZero) {
+    for (int which = 0; which < 3; which++) {
+        OptionProblem problem = draw(6, 1500, 5);
+        problem.label_smoothing = 0.2f;
+        problem.z_loss_multiplier = 0.1f;
+        problem.softcap = 20;
+        if (which == 0) problem.dloss = 0;
+        if (which == 1) problem.dloss_ptr = 0.0f;
+        if (which == 2) problem.row_dloss.assign(static_cast<size_t>(problem.batch), 0);
+        expect_zero_gradient(problem, run_and_check(problem));
+    }
+}
+
+TEST_P(OptionsExact, AnUpstreamGradientOfNanStaysInItsRow) {
+    OptionProblem problem = draw(4, 700);
+    problem.row_dloss = {1, NAN, 2, NAN};
+    problem.labels[3] = problem.ignore_index;
+    const OptionOutcome outcome = run(problem);
+    for (int64_t j = 0; j < problem.vocab; j++) {
+        ASSERT_TRUE(std::isfinite(gradient(problem, outcome, 0, j)));
+        ASSERT_TRUE(std::isnan(gradient(problem, outcome, 1, j)));
+        ASSERT_TRUE(std::isfinite(gradient(problem, outcome, 2, j)));
+        ASSERT_EQ(gradient(problem, outcome, 3, j), 0.0);
+    }
+    EXPECT_TRUE(std::isfinite(outcome.number(Output::loss)));
+}
+
+class PowersOfTwo : public OptionsExact {
+protected:
+    OptionProblem draw_with_terms(int64_t vocab) {
+        OptionProblem problem = draw(4, vocab, 3);
+        problem.label_smoothing = 0.1f;
+        problem.z_loss_multiplier = 1e-2f;
+        problem.class_weights = random_floats(random, vocab, 0.1, 2);
+        return problem;
+    }
+
+    // Only exponents may differ, except of what is close to underflow.
+    void expect_scaled(const OptionProblem &problem, const OptionOutcome &base, double factor) {
+        const double smallest = std::max(0x1p-100, 64 * (dtype == GH_DTYPE_F16 ? 0x1p-14 : 0x1p-126));
+        const OptionOutcome scaled = run(problem);
+        for (int64_t i = 0; i < problem.batch; i++)
+            for (int64_t j = 0; j < problem.vocab; j++) {
+                const double g = gradient(problem, base, i, j);
+                if (std::fabs(g) < smallest) continue;
+                ASSERT_EQ(gradient(problem, scaled, i, j), factor * g)
+                    << "row " << i << ", column " << j << ", " << problem.describe();
+            }
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, PowersOfTwo, ::testing::ValuesIn(all_dtypes), param_name);
+
+TEST_P(PowersOfTwo, UpstreamGradientsScaleTheGradientExactly) {
+    for (int64_t vocab : {2, 33, 1000, 50257}) {
+        const OptionProblem problem = draw_with_terms(vocab);
+        const OptionOutcome base = run(problem);
+        for (float factor : {-1.0f, 0.125f, -16.0f}) {
+            OptionProblem scaled = problem;
+            scaled.dloss = factor;
+            expect_scaled(scaled, base, factor);
+            scaled = problem;
+            scaled.dloss_ptr = factor;
+            expect_scaled(scaled, base, factor);
+            scaled = problem;
+            scaled.row_dloss.assign(static_cast<size_t>(problem.batch), factor);
+            expect_scaled(scaled, base, factor);
+        }
+    }
+}
+
+// Of four rows, or of weights that add up to 4.
+TEST_P(PowersOfTwo, AMeanScalesTheGradientExactly) {
+    for (int64_t vocab : {2, 33, 1000, 50257})
+        for (bool weighted : {false, true}) {
+            OptionProblem problem = draw_with_terms(vocab);
+            if (!weighted) problem.class_weights.clear();
+            for (int64_t label : problem.labels)
+                if (weighted) problem.class_weights[static_cast<size_t>(label)] = 1;
+            const OptionOutcome base = run(problem);
+            problem.reduction = GH_REDUCTION_MEAN;
+            expect_scaled(problem, base, 0.25);
+        }
+}
+
+TEST_P(OptionsExact, AClassOfNoWeightHasNoLoss) {
+    OptionProblem problem = draw(3, 900, 4);
+    problem.class_weights = random_floats(random, problem.vocab, 0.5, 1);
+    problem.class_weights[static_cast<size_t>(problem.labels[1])] = 0;
+    problem.labels[0] = problem.labels[2] = (problem.labels[1] + 1) % problem.vocab;
+    const OptionOutcome outcome = run_and_check(problem);
+    EXPECT_EQ(outcome.number(Output::row_loss, 1), 0.0f);
+    EXPECT_GT(outcome.number(Output::row_loss, 0), 0.0f);
+    for (int64_t j = 0; j < problem.vocab; j++) ASSERT_EQ(gradient(problem, outcome, 1, j), 0.0);
+}
+
+// Their logits are NaN here: they are not read.
+TEST_P(OptionsExact, IgnoredRowsHaveZeroInEveryOutput) {
+    for (int64_t vocab : {1, 100, 5000})
+        for (Gradient kind : {Gradient::none, Gradient::in_place, Gradient::out_of_place}) {
+            OptionProblem problem = draw(5, vocab);
+            randomize_options(random, problem);
+            problem.gradient = kind;
+            for (int64_t row : {0, 3}) {
+                problem.labels[static_cast<size_t>(row)] = problem.ignore_index;
+                problem.fill(row, std::numeric_limits<double>::quiet_NaN());
+            }
+            const OptionOutcome outcome = run_and_check(problem);
+            for (int64_t row : {0, 3}) {
+                for (Output output :
+                     {Output::row_loss, Output::row_lse, Output::row_target_log_prob, Output::row_entropy})
+                    EXPECT_EQ(outcome.number(output, row), 0.0f) << problem.describe();
+                EXPECT_EQ(outcome.argmax(row), -1);
+                const unsigned char *statistics =
+                    &outcome.bytes(Output::row_statistics)[static_cast<size_t>(row) * GH_ROW_STATISTICS_BYTES];
+                EXPECT_TRUE(std::all_of(statistics, statistics + GH_ROW_STATISTICS_BYTES,
+                                        [](unsigned char byte) { return byte == 0; }));
+            }
+            EXPECT_EQ(outcome.number(Output::n_valid), 3.0f);
+        }
+}
+
+TEST_P(OptionsExact, ANanRowIsNanInEveryOutput) {
+    for (int64_t vocab : {9, 4099})
+        for (int kind = 0; kind < 5; kind++) {
+            OptionProblem problem = draw(3, vocab);
+            problem.label_smoothing = 0.1f;
+            problem.z_loss_multiplier = kind == 4 ? 0 : 1e-2f;
+            problem.row_dentropy.assign(3, 1);
+            problem.dloss = kind == 4 ? 0 : 1;  // times 0 is NaN still
+            if (kind == 0 || kind == 4) problem.set(1, uniform(random, 0, vocab - 1), NAN);
+            if (kind == 1) problem.set(1, uniform(random, 0, vocab - 1), inf);
+            if (kind == 2) problem.fill(1, -inf);
+            if (kind == 3) problem.labels[1] = vocab;
+            const OptionOutcome outcome = run_and_check(problem);
+            for (Output output :
+                 {Output::row_loss, Output::row_lse, Output::row_target_log_prob, Output::row_entropy}) {
+                EXPECT_TRUE(std::isnan(outcome.number(output, 1)));
+                EXPECT_TRUE(std::isfinite(outcome.number(output, 0)));
+            }
+            EXPECT_EQ(outcome.argmax(1), -1);
+            EXPECT_TRUE(std::isnan(outcome.number(Output::loss)) && std::isnan(outcome.number(Output::z_loss)));
+            EXPECT_EQ(outcome.number(Output::n_valid), 3.0f);
+            EXPECT_EQ(outcome.number(Output::n_out_of_range), kind == 3 ? 1.0f : 0.0f);
+            for (int64_t j = 0; j < vocab; j++) ASSERT_TRUE(std::isnan(gradient(problem, outcome, 1, j)));
+        }
+}
+
+// The smoothed loss asks for the masked column, too, which is infinitely unlikely; its gradient is its share of the
+// label's distribution.
+TEST_P(OptionsExact, SmoothingAColumnOfMinusInfinityGivesAnInfiniteLossAndAFiniteGradient) {
+    for (int64_t vocab : {2, 100, 8203}) {
+        OptionProblem problem = draw(2, vocab);
+        const int64_t masked = uniform(random, 0, vocab - 1);
+        problem.label_smoothing = 0.5f;
+        problem.set(0, masked, -inf);
+        problem.labels[0] = (masked + 1) % vocab;
+        const OptionOutcome outcome = run_and_check(problem);
+        EXPECT_EQ(outcome.number(Output::row_loss, 0), static_cast<float>(inf));
+        EXPECT_EQ(outcome.number(Output::loss), static_cast<float>(inf));
+        EXPECT_TRUE(std::isfinite(outcome.number(Output::row_lse, 0)));
+        EXPECT_TRUE(std::isfinite(outcome.number(Output::row_entropy, 0)));
+        EXPECT_TRUE(std::isfinite(outcome.number(Output::row_loss, 1)));
+        EXPECT_NEAR(gradient(problem, outcome, 0, masked), -0.5 / static_cast<double>(vocab),
+                    0x1p-8 / static_cast<double>(vocab) + 0x1p-25);
+        for (int64_t j = 0; j < vocab; j++) ASSERT_TRUE(std::isfinite(gradient(problem, outcome, 0, j)));
+    }
+}
+
+// Ties between columns of the same vector, warp, tile and segment, and of different ones.
+TEST_P(OptionsExact, TheArgmaxIsTheFirstOfTheLargest) {
+    for (int64_t vocab : {1, 2, 9, 64, 1000, 4099, 50257})
+        for (bool capped : {false, true}) {
+            OptionProblem problem = draw(24, vocab);
+            // Deep in saturation, where the cap makes unequal logits equal: the argmax is that of the logits.
+            if (capped) problem.softcap = 0.5f;
+            std::vector<int64_t> expected;
+            for (int64_t i = 0; i < problem.batch; i++) {
+                int64_t first = vocab;
+                for (int64_t k = uniform(random, 1, 4); k > 0; k--) {
+                    const int64_t column = k == 1 && first < vocab ? std::min(first + uniform(random, 1, 9), vocab - 1)
+                                                                   : uniform(random, 0, vocab - 1);
+                    problem.set(i, column, 50);
+                    first = std::min(first, column);
+                }
+                if (i % 2 == 0 && first > 0) problem.set(i, uniform(random, 0, first - 1), 49);
+                expected.push_back(first);
+                problem.labels[static_cast<size_t>(i)] = i % 3 == 0 ? first : std::min(first + 1, vocab - 1);
+            }
+            const OptionOutcome outcome = run_and_check(problem);
+            double correct = 0;
+            for (int64_t i = 0; i < problem.batch; i++) {
+                EXPECT_EQ(outcome.argmax(i), expected[static_cast<size_t>(i)]) << problem.describe();
+                correct += problem.labels[static_cast<size_t>(i)] == expected[static_cast<size_t>(i)];
+            }
+            EXPECT_EQ(outcome.number(Output::n_correct), correct);
+        }
+}
+
+TEST_P(OptionsExact, ZeroesOfBothSignsAreATie) {
+    OptionProblem problem = draw(2, 5);
+    for (int64_t i = 0; i < 2; i++) problem.fill(i, -1);
+    problem.set(0, 1, -0.0), problem.set(0, 3, 0.0);
+    problem.set(1, 1, 0.0), problem.set(1, 3, -0.0);
+    const OptionOutcome outcome = run_and_check(problem);
+    EXPECT_EQ(outcome.argmax(0), 1);
+    EXPECT_EQ(outcome.argmax(1), 1);
+}
+
+TEST_P(OptionsExact, LabelsOutOfRangeAreCounted) {
+    for (gh_label_dtype label_dtype : {GH_LABEL_I64, GH_LABEL_I32}) {
+        OptionProblem problem = draw(9, 50);
+        problem.label_dtype = label_dtype;
+        problem.labels = {0, 49, 50, -1, problem.ignore_index, 2147483647, -2147483647 - 1, 7, 50};
+        const OptionOutcome outcome = run_and_check(problem);
+        EXPECT_EQ(outcome.number(Output::n_out_of_range), 5.0f);
+        EXPECT_EQ(outcome.number(Output::n_valid), 8.0f);
+    }
+}
+
+// -100 and numbers beyond 32 bits are compared as 64-bit numbers.
+TEST_P(OptionsExact, IgnoreIndexIsComparedWithTheWholeLabel) {
+    OptionProblem problem = draw(3, 50);
+    problem.ignore_index = (int64_t{1} << 32) + 4;  // 4, if cut to 32 bits
+    problem.labels = {4, 5, 4};
+    for (gh_label_dtype label_dtype : {GH_LABEL_I64, GH_LABEL_I32}) {
+        problem.label_dtype = label_dtype;
+        EXPECT_EQ(run_and_check(problem).number(Output::n_valid), 3.0f);
+    }
+}
+
+TEST_P(OptionsExact, OverwrittenSumsForgetWhatWasThere) {
+    OptionProblem problem = draw(7, 400);
+    problem.with_workspace = true;  // so that the sums repeat
+    problem.z_loss_multiplier = 0.1f;
+    problem.before = 0;
+    const OptionOutcome added = run_and_check(problem);
+    problem.sums = GH_SUMS_OVERWRITE;
+    problem.before = NAN;
+    const OptionOutcome overwritten = run_and_check(problem);
+    for (Output output : {Output::loss, Output::z_loss, Output::n_valid, Output::n_correct, Output::n_out_of_range})
+        EXPECT_EQ(added.number(output), overwritten.number(output));
+    problem.sums = GH_SUMS_ADD;
+    problem.before = 1000;
+    const OptionOutcome twice = run_and_check(problem);
+    EXPECT_EQ(twice.number(Output::n_valid), 1007.0f);
+}
+
+TEST_P(OptionsExact, AnEmptyBatchOverwritesSumsAndNothingElse) {
+    for (gh_reduction reduction : {GH_REDUCTION_SUM, GH_REDUCTION_MEAN, GH_REDUCTION_NONE})
+        for (gh_sums sums : {GH_SUMS_ADD, GH_SUMS_OVERWRITE}) {
+            OptionProblem problem(dtype, 0, 100);
+            problem.reduction = reduction;
+            problem.outputs = Outputs::all(reduction);
+            problem.sums = sums;
+            problem.before = 5;
+            const OptionOutcome outcome = run(problem);
+            for (Output output :
+                 {Output::loss, Output::z_loss, Output::n_valid, Output::n_correct, Output::n_out_of_range}) {
+                if (!problem.outputs.has(output)) continue;
+                EXPECT_EQ(outcome.number(output), sums == GH_SUMS_ADD ? 5.0f : 0.0f) << problem.describe();
+            }
+        }
+}
+
+TEST_P(OptionsExact, CertainRows) {
+    OptionProblem problem = draw(2, 1000);
+    for (int64_t i = 0; i < 2; i++) {
+        problem.fill(i, -inf);
+        problem.set(i, 400, -3.5);
+    }
+    problem.labels = {400, 400};
+    problem.row_dentropy = {1, -2};
+    const OptionOutcome outcome = run_and_check(problem);
+    EXPECT_EQ(outcome.number(Output::loss), 0.0f);
+    EXPECT_EQ(outcome.number(Output::row_entropy), 0.0f);
+    EXPECT_EQ(outcome.number(Output::row_target_log_prob), 0.0f);
+    EXPECT_EQ(outcome.number(Output::row_lse), -3.5f);
+    expect_zero_gradient(problem, outcome);
+}
+
+// The short call, the call without options and the one with the defaults are the same.
+TEST_P(OptionsExact, TheShortCallGivesTheSameGradient) {
+    for (int64_t vocab : {1, 100, 4099, 50257}) {
+        Problem plain = random_problem(random, dtype, 4, vocab);
+        plain.labels[2] = plain.ignore_index;
+        const Outcome short_call = run(plain);
+        OptionProblem problem(dtype, plain.batch, vocab);
+        static_cast<Rows &>(problem) = plain;
+        EXPECT_TRUE(run(problem).dlogits == short_call.dlogits) << plain.describe();
+
+        const Placed placed(plain);
+        const Arguments &a = placed.arguments;
+        ASSERT_EQ(gh_cross_entropy(a.logits, a.logits, a.dtype, a.labels, a.batch, a.vocab, nullptr, a.stream),
+                  GH_SUCCESS)
+            << gh_last_error();
+        const Outcome without_options = placed.fetch();
+        EXPECT_TRUE(without_options.dlogits == short_call.dlogits) << plain.describe();
+        EXPECT_EQ(without_options.ce_sum, plain.ce_sum) << "written although nobody asked for it";
+    }
+}
+
+}  // namespace
+}  // namespace test
