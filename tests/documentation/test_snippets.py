@@ -12,6 +12,8 @@ Other comments of that kind:
 
   <!-- snippet: continues -->   the block goes on where the block of that language above it ended
   <!-- snippet: file -->        C or C++: a whole file without a main; by default such a block is statements
+  <!-- snippet: example -->     C or C++: statements in the last program above, in the place of what stands there between
+                                the lines `/* The example. */` and `/* End of the example. */`
   <!-- snippet: build.rs -->    Rust: a build script
 
 What this machine cannot run (no cargo, no PyTorch) is skipped, with the reason.
@@ -52,7 +54,7 @@ def decide(block, runners):
 
 def check_page(blocks, setting, runners=languages.RUNNERS):
     """Yields (block, outcome, detail) for every block; the outcome is ran, not run, skipped or FAILED."""
-    so_far = {}
+    so_far, programs = {}, {}
     for block in blocks:
         start = time.monotonic()
         try:
@@ -65,6 +67,10 @@ def check_page(blocks, setting, runners=languages.RUNNERS):
                 if block.language not in so_far:
                     raise languages.Failed(f"there is no {block.language} block above to continue")
                 code = so_far[block.language] + code
+            if block.note == "example":
+                code = languages.with_example(programs.get(block.language, ""), code)
+            elif block.language in ("c", "cpp") and languages.has_main(code):
+                programs[block.language] = code
             so_far[block.language] = code
             detail = runners[block.language](setting, code, block.note)
             yield block, "ran", f"{detail} ({time.monotonic() - start:.1f} s)"
