@@ -356,10 +356,10 @@ typedef struct gh_cross_entropy_options {
  *
  * Special values, labels out of range and summation are as for
  * gh_cross_entropy_fwd_bwd. A row whose loss is NaN has NaN in every output
- * but row_argmax, and in its gradient. A softcap makes infinite logits finite,
- * with a gradient of 0. With label_smoothing, a column of -inf gives a loss of
- * +inf, and a gradient that is finite. A term of the loss whose factor is 0
- * counts for nothing, also where it is infinite. On the host, labels out
+ * but row_argmax, and in its gradient. A softcap leaves infinite logits infinite.
+ * With label_smoothing, a column of -inf gives a loss of +inf, and a gradient
+ * that is finite. A term of the loss whose factor is 0 counts for nothing, also
+ * where it is infinite. On the host, labels out
  * of range are an error unless n_out_of_range is given, which counts them; then
  * the row is as on a CUDA stream.
  *
@@ -387,9 +387,10 @@ GH_API gh_status gh_cross_entropy(
  *
  *   row_statistics  [in] what gh_cross_entropy wrote for the same logits,
  *                   labels, logit_scale and softcap, on the same engine. Then
- *                   dlogits is bit for bit what gh_cross_entropy gives with the
- *                   same options, if the rows that each call reads and writes
- *                   start alike within lines of 128 bytes.
+ *                   dlogits is bit for bit what that call would have given
+ *                   together with its outputs, for this call's upstream
+ *                   gradients; on a CUDA stream, if the rows of all logits and
+ *                   dlogits start alike within lines of 128 bytes.
  *   row_lse         [in] instead, [batch] fp32: lse_i from anywhere. One fp32
  *                   number cannot carry a row at a large common offset, or a
  *                   nearly certain label: every p_j gets a relative error of

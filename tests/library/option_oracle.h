@@ -26,8 +26,8 @@
 // An lse from elsewhere is rounded to fp32: u |lse| more in every p_j, as the header says, and 4 u of the terms that
 // then cancel at the label.
 //
-// What the header leaves open is not asked for here: the gradient of other rows where a weighted mean meets a label
-// out of range.
+// What the header leaves open is not asked for here: what a label out of range, which has no weight, adds to the D of a
+// weighted mean. D is NaN then.
 #pragma once
 
 #include <cstdint>

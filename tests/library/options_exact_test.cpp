@@ -363,6 +363,18 @@ TEST_P(OptionsExact, LabelsOutOfRangeAreCounted) {
     }
 }
 
+// Whatever it divides by.
+TEST_P(OptionsExact, ALabelOutOfRangeMakesAWeightedMeanNan) {
+    OptionProblem problem = draw(5, 60);
+    problem.reduction = GH_REDUCTION_MEAN;
+    problem.class_weights = random_floats(random, problem.vocab, 0.5, 2);
+    problem.labels[3] = problem.vocab + 5;
+    const OptionOutcome outcome = run_and_check(problem);
+    EXPECT_TRUE(std::isnan(outcome.number(Output::loss)));
+    EXPECT_TRUE(std::isnan(outcome.number(Output::z_loss)));
+    for (int64_t j = 0; j < problem.vocab; j++) ASSERT_TRUE(std::isnan(gradient(problem, outcome, 3, j)));
+}
+
 // -100 and numbers beyond 32 bits are compared as 64-bit numbers.
 TEST_P(OptionsExact, IgnoreIndexIsComparedWithTheWholeLabel) {
     OptionProblem problem = draw(3, 50);

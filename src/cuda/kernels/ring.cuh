@@ -642,16 +642,16 @@ class RingWarp {
         kept = 0;
     }
 
-    // Rows one after the other: their sums are there already.
-    __device__ void run_backward() {
-        Row row;
-        while (next_row(row)) {
-            const RowFactors row_factors = load_factors(p, row.index, row.label);
-            gradient(row, load_result(p, factors, scale, row.index, row.label >= 0, row_factors), row_factors);
-        }
+    // The result of a row that this team has summed up, or an earlier call.
+    __device__ RowResult result_of(const Row &row, const RowFactors &row_factors) const {
+        if (!p.computes_outputs) return load_result(p, factors, scale, row.index, row.label >= 0, row_factors);
+        float entropy = 0.0f;
+        if constexpr (extended)
+            if (p.needs_entropy) entropy = row_entropy(scale, row.summed(), row.moments);
+        return finish_row(p, factors, scale, row.summed(), row_factors, entropy);
     }
 
-    __device__ void run_forward() {
+    __device__ void run_rows() {
         Row row, next;
         bool have_row = false, more = true;
         while (more || have_row) {
@@ -665,7 +665,7 @@ class RingWarp {
             int end = next_chunks;
             if (have_row && p.computes_gradient)
                 end = min(end, p.slots - p.stores_pending - partition_of(row.place).chunks());
-            bool sent = !more;
+            bool sent = !more || !p.computes_outputs;
 #pragma unroll 1
             for (int part = 0; part < 2; part++) {
                 if (!sent) {
@@ -677,14 +677,9 @@ class RingWarp {
                 }
                 end = next_chunks;
                 if (have_row) {
-                    receive(row);
-                    if (p.computes_gradient) {
-                        float entropy = 0.0f;
-                        if constexpr (extended)
-                            if (p.needs_entropy) entropy = row_entropy(scale, row.summed(), row.moments);
-                        gradient(row, finish_row(p, factors, scale, row.summed(), row_factors, entropy), row_factors);
-                    }
-                    keep(row, row_factors);
+                    if (p.computes_outputs) receive(row);
+                    if (p.computes_gradient) gradient(row, result_of(row, row_factors), row_factors);
+                    if (p.computes_outputs) keep(row, row_factors);
                     have_row = false;
                 }
             }
@@ -738,10 +733,7 @@ public:
     __device__ void run() {
         ptx::griddepcontrol_wait();
         factors = load_factors(p, lane);
-        if (p.computes_outputs)
-            run_forward();
-        else
-            run_backward();
+        run_rows();
         // The copy engine must have read the last chunks before the block gives up its shared memory.
         if (lane == 0) ptx::cp_async_bulk_wait_group_read<0>();
         if (!leads()) return;

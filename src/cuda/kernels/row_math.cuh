@@ -62,7 +62,9 @@ struct Scale {
         tail = fmaf(tail, square, -3.3333316e-1f);
         const float near = fmaf(unit * square, tail, unit);
         const bool is_near = magnitude < 0.55f;
-        return {__fmul_rn(cap, is_near ? near : far), is_near ? fmaf(-near, near, 1.0f) : 4.0f * e * r * r};
+        // What is infinite remains so: the second term is far below the rounding error of the first for any finite x.
+        const float value = fmaf(x, __int_as_float(1), __fmul_rn(cap, is_near ? near : far));
+        return {value, is_near ? fmaf(-near, near, 1.0f) : 4.0f * e * r * r};
     }
 
     __device__ float value(float logit) const {

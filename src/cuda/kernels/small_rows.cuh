@@ -21,7 +21,29 @@ struct SmallRowsLane {
     RowSums sums;
 };
 
-template <typename T, int row_lanes, int vectors_per_lane>
+// Is it the sum of the losses and its gradient, and nothing else? For rows so short, what is done once a row counts.
+__device__ __forceinline__ bool is_bare(const CallParameters &p) {
+    return p.computes_outputs && p.computes_gradient && p.z_loss_multiplier == 0.0f && p.logit_scale == 1.0f &&
+           p.class_weights == nullptr && p.dloss == 1.0f && p.dloss_ptr == nullptr && p.row_dloss == nullptr &&
+           p.divisor_parts == 0 && p.row_loss == nullptr && p.row_lse == nullptr && p.row_target_log_prob == nullptr &&
+           p.row_statistics == nullptr;
+}
+
+// The same call, so that the compiler sees it too.
+__device__ __forceinline__ CallParameters as_bare(CallParameters p) {
+    p.computes_outputs = p.computes_gradient = true;
+    p.label_smoothing = p.z_loss_multiplier = p.softcap = 0.0f;
+    p.logit_scale = p.dloss = 1.0f;
+    p.class_weights = p.dloss_ptr = p.row_dloss = p.row_dentropy = p.saved_lse = nullptr;
+    p.saved_statistics = nullptr;
+    p.divisor_parts = p.weight_parts = 0;
+    p.row_loss = p.row_lse = p.row_target_log_prob = p.row_entropy = nullptr;
+    p.row_argmax = nullptr;
+    p.row_statistics = nullptr;
+    return p;
+}
+
+template <typename T, int row_lanes, int vectors_per_lane, bool bare>
 class SmallRowsWarp {
     static constexpr Terms terms = Terms::plain;
     static constexpr int per_vector = Element<T>::per_vector;
@@ -39,7 +61,7 @@ class SmallRowsWarp {
         __device__ bool counts() const { return label >= out_of_range; }
     };
 
-    const CallParameters &p;
+    const CallParameters p;
     const Scale<terms> scale;
     const int lane = static_cast<int>(threadIdx.x) % warp_lanes, member = lane % row_lanes;
     const int my_vectors = static_cast<int>(p.vocab) / per_vector - member;  // vector i * row_lanes of them is mine
@@ -174,10 +196,7 @@ class SmallRowsWarp {
             result = load_result(p, factors, scale, row.index, row.label >= 0, row_factors);
         T *const dlogits = static_cast<T *>(p.dlogits) + row.index * p.dlogits_row_stride;
         uint4 *const vectors = reinterpret_cast<uint4 *>(dlogits) + member;
-        if (__all_sync(~0u, result.scale == 1.0f || !row.counts()))
-            store_gradient<false>(row, result, vectors);
-        else
-            store_gradient<true>(row, result, vectors);
+        store_gradient<!bare>(row, result, vectors);
         // The owner has just stored something else there.
         if (owner) dlogits[label] = Element<T>::from_float(label_gradient(p, scale, result, target, row_factors));
     }
@@ -217,7 +236,10 @@ __global__ void __launch_bounds__(small_rows_threads, small_rows_shapes[instance
     SmallRowsLane &mine = lanes[threadIdx.x];
     mine.sums = RowSums();
     ptx::griddepcontrol_wait();
-    SmallRowsWarp<T, row_lanes, vectors_per_lane>(p, mine).run();
+    if (is_bare(p))
+        SmallRowsWarp<T, row_lanes, vectors_per_lane, true>(as_bare(p), mine).run();
+    else
+        SmallRowsWarp<T, row_lanes, vectors_per_lane, false>(p, mine).run();
     __syncthreads();
     if (threadIdx.x != 0) return;
     for (int warp = 1; warp < small_rows_threads / warp_lanes; warp++) mine.sums.add(lanes[warp * warp_lanes].sums);

@@ -24,9 +24,9 @@ template <typename Add>
 __device__ __forceinline__ void give_out(const CallParameters &p, const RowTotals &totals, double divisor, Add add) {
     const double share = divisor == 0.0 ? 0.0 : 1.0 / divisor;
     const double z = totals.sum_of_squares;
-    // A multiplier of 0 times a sum that overflowed is 0.
-    const double z_in_loss = p.z_in_loss == 0.0f ? 0.0 : p.z_in_loss * z;
-    const double z_loss = p.z_in_z_loss == 0.0f ? 0.0 : p.z_in_z_loss * z;
+    // A multiplier of 0 times a sum that overflowed is 0, but a row that is NaN is so everywhere.
+    const auto times_z = [z](float factor) { return factor == 0.0f && !isnan(z) ? 0.0 : factor * z; };
+    const double z_in_loss = times_z(p.z_in_loss), z_loss = times_z(p.z_in_z_loss);
     if (p.loss != nullptr) add(p.loss, share == 0.0 ? 0.0f : static_cast<float>((totals.loss + z_in_loss) * share));
     if (p.z_loss != nullptr) add(p.z_loss, share == 0.0 ? 0.0f : static_cast<float>(z_loss * share));
     if (p.n_valid != nullptr) add(p.n_valid, static_cast<float>(totals.n_valid));
