@@ -174,7 +174,9 @@ def backward(
     if dentropy is not None:
         dentropy = dentropy.contiguous()
         options.row_dentropy = dentropy.data_ptr()
-    workspace = _add_workspace(options, logits) if loss_options.reduction == "mean" else None
+    # For the mean's divisor, and for the weights' sum in label smoothing.
+    needs_workspace = loss_options.reduction == "mean" or weight is not None
+    workspace = _add_workspace(options, logits) if needs_workspace else None
     call(
         _library.load().gh_cross_entropy_backward,
         logits,

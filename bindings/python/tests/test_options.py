@@ -243,9 +243,9 @@ def test_one_row_without_leading_dimensions(generator, device):
 
 def test_strided_rows_are_not_copied(generator, device):
     wide, target = draw(generator, (2, 3, 1024), device)
-    narrow = wide.detach()[..., :1000]
+    narrow = wide.detach()[..., :992]  # tight rows start on lines of 128 bytes too: the same bits
     tight = narrow.contiguous()
-    target %= 1000
+    target %= 992
     from greyhound import _torch
 
     assert _torch.rows_of(narrow).data_ptr() == narrow.data_ptr()

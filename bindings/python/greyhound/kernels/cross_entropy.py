@@ -178,7 +178,8 @@ def cross_entropy_kernel(
         loss, z_loss, n_valid, n_correct, n_out_of_range: arrays of one float32 each, written.
         accumulate: add to these five, instead of overwriting what they hold.
         workspace: at least ``cross_entropy_workspace_size()`` bytes of any dtype, aligned to 8. On
-            CUDA, the reduction ``"mean"`` needs it, and with it the five sums are bitwise repeatable.
+            CUDA, the reduction ``"mean"`` needs it, and so does label smoothing with class weights; with it
+            the five sums are bitwise repeatable.
         stream: the handle of a CUDA stream to use instead.
 
     Raises:
@@ -237,8 +238,9 @@ def cross_entropy_backward_kernel(
 
     ``dlogits``, which may be ``logits`` itself, becomes what ``cross_entropy_kernel`` with the same
     options makes of it: bit for bit, if ``row_statistics`` is what that wrote for the same logits,
-    target, ``logit_scale`` and ``softcap``, on the same device. ``row_dentropy`` needs the statistics of a call that
-    had ``row_entropy`` or ``row_dentropy``.
+    target, ``logit_scale`` and ``softcap``, on the same device, and if the rows of both calls start
+    alike within lines of 128 bytes. ``row_dentropy`` needs the statistics of a call that had
+    ``row_entropy`` or ``row_dentropy``.
 
     Args:
         row_statistics: as ``cross_entropy_kernel`` wrote it. This or row_lse must be given.

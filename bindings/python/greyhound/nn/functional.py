@@ -89,7 +89,8 @@ def cross_entropy(
             which then allocates nothing of their size. Only for logits that nobody reads after that.
             Tensors that share their memory change too. A second ``backward()`` raises. Under
             ``torch.compile`` it has no effect: there, memory is the compiler's to plan.
-        validate: check that all labels are in range, and wait for the device to find out.
+        validate: check that all labels are in range, and wait for the device to find out. Breaks the graph
+            under ``torch.compile``.
 
     Returns:
         A float32 tensor on the logits' device, whatever the logits' dtype: 0-d, or of the target's
