@@ -97,11 +97,14 @@ TEST_F(OptionOracle, ValuesAreTheHeadersFormulas) {
                                  e / static_cast<long double>(vocab) * smoothing +
                                  problem.z_loss_multiplier * lse * lse;
         const OptionRow row = reference_row(problem, 0, denominator(problem));
-        EXPECT_NEAR(row.lse.value, static_cast<double>(lse), 1e-14);
-        EXPECT_NEAR(row.loss.value, static_cast<double>(loss), 1e-13);
-        EXPECT_NEAR(row.z_loss.value, static_cast<double>(problem.z_loss_multiplier * lse * lse), 1e-13);
-        EXPECT_NEAR(row.target_log_prob.value, static_cast<double>(x[y] - lse), 1e-13);
-        EXPECT_NEAR(row.entropy.value, static_cast<double>(entropy), 1e-13);
+        // Fewer than 50 roundings, each by 2^-53 of a term that is at most so large.
+        const double largest_term = 100 + static_cast<double>(lse * lse);
+        const double tolerance = 50 * 0x1p-53 * largest_term;
+        EXPECT_NEAR(row.lse.value, static_cast<double>(lse), tolerance);
+        EXPECT_NEAR(row.loss.value, static_cast<double>(loss), tolerance);
+        EXPECT_NEAR(row.z_loss.value, static_cast<double>(problem.z_loss_multiplier * lse * lse), tolerance);
+        EXPECT_NEAR(row.target_log_prob.value, static_cast<double>(x[y] - lse), tolerance);
+        EXPECT_NEAR(row.entropy.value, static_cast<double>(entropy), tolerance);
     }
 }
 
