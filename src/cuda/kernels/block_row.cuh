@@ -155,8 +155,9 @@ class BlockRow {
 #pragma unroll
             for (int k = 0; k < per_vector; k++) {
                 const bool is_label = v == row.target_vector && k == row.target_element;
-                f[k] = is_label ? label_gradient(p, scale, result, f[k], row_factors)
-                                : class_gradient<terms, true>(scale, result, f[k], class_weight(row.column(v) + k));
+                f[k] = is_label
+                           ? label_gradient(p, scale, result, f[k], row_factors)
+                           : class_gradient<terms, Form::any>(scale, result, f[k], class_weight(row.column(v) + k));
             }
             T *const stored = row.dlogits + row.column(v);
             if (whole_vectors) {
@@ -198,7 +199,7 @@ class BlockRow {
         const bool is_label = row.label_in_range && row.edge == row.label;
         row.dlogits[row.edge] = Element<T>::from_float(
             is_label ? label_gradient(p, scale, result, edge_logit, row_factors)
-                     : class_gradient<terms, true>(scale, result, edge_logit, class_weight(row.edge)));
+                     : class_gradient<terms, Form::any>(scale, result, edge_logit, class_weight(row.edge)));
     }
 
     __device__ void compute(const Row &row) {

@@ -81,7 +81,10 @@ class RingWarp {
         ExpSum sum;       // of this lane, then of this warp, then of the whole row
         float target;     // the label's value, if this lane owns it, then if this warp does, then for all
         uint32_t number;  // of rows that this team exchanged before
-        Moments moments;  // extended terms only
+        RowFactors factors;
+        // Extended terms only.
+        Moments moments;
+        float target_logit;  // before the soft cap
 
         __device__ bool edge_is_target() const { return place.edge >= 0 && place.edge == label; }
         __device__ RowSum summed() const { return {sum, target, label >= 0}; }
@@ -95,7 +98,7 @@ class RingWarp {
     uint4 *const ring;
     uint64_t *const full, *const exchange;
     float2 *const parts;    // [exchanges][planes][team_parts] of a row's sums
-    float2 *const targets;  // [exchanges] the label's value; the second float is unused
+    float2 *const targets;  // [exchanges] the label's value and, for the extended terms, logit
     const Partition aligned_partition;
 
     // The producer's place: the next chunk to load.
@@ -243,7 +246,11 @@ class RingWarp {
             row.chunks_summed = 0;
             row.sum = ExpSum();
             row.target = 0.0f;
-            if (extended) row.moments = Moments();
+            row.factors = load_factors(p, row.index, row.label);
+            if (extended) {
+                row.moments = Moments();
+                row.target_logit = 0.0f;
+            }
             row.number = exchanged++;
             if (!aligned && row.place.edge >= 0) row.edge = logits[row.place.edge];
             row.target_chunk = -1;
@@ -292,15 +299,35 @@ class RingWarp {
         sum = {max, even + odd};
     }
 
-    // The same for the extended terms, given that all these are classes other than the label, of weight 1.
+    // Adds the exp-sum and the moments of `count` of this lane's vectors in the ring, warp_lanes apart, and returns the
+    // largest logit. `label` is where the label's is among them, or null; it goes to row.target.
     template <int count>
-    __device__ void add_exp(ExpSum &sum, Moments &moments, const uint4 (&x)[count]) const {
-        float largest = Element<T>::max(x[0]);
+    __device__ float add_moments(Row &row, const uint4 *vectors, T *label) const {
+        uint4 x[count];
+        if (label != nullptr) {
+            row.target_logit = Element<T>::to_float(*label);
+            row.target = scale.value(row.target_logit);
+            *label = Element<T>::from_float(-INFINITY);
+        }
+        float largest = -INFINITY;
 #pragma unroll
-        for (int i = 1; i < count; i++) largest = fmaxf(largest, Element<T>::max(x[i]));
-        const float max = fmaxf(sum.max, scale.value(largest));
-        moments.move(scale, sum.sum, sum.max, max);
-        float even = sum.sum * scale.exp_minus(sum.max, max), odd = 0.0f;
+        for (int i = 0; i < count; i++) {
+            x[i] = vectors[i * warp_lanes];
+            largest = fmaxf(largest, Element<T>::max(x[i]));
+        }
+        if (label != nullptr) {
+            // In the label's place stands another logit, whose terms are taken out again: then all sums are finite, and
+            // no more is taken from them than half of what is there.
+            *label = Element<T>::from_float(largest);
+#pragma unroll
+            for (int i = 0; i < count; i++) x[i] = vectors[i * warp_lanes];
+            *label = Element<T>::from_float(row.target_logit);
+        }
+        Moments &moments = row.moments;
+        const float largest_value = scale.value(largest), max = fmaxf(row.sum.max, largest_value);
+        moments.move(scale, row.sum.sum, row.sum.max, max);
+        float sum[2] = {row.sum.sum * scale.exp_minus(row.sum.max, max), 0.0f};
+        float entropy[2] = {moments.entropy, 0.0f}, below[2] = {0.0f, 0.0f};
 #pragma unroll
         for (int i = 0; i < count; i++) {
             float f[per_vector];
@@ -309,13 +336,29 @@ class RingWarp {
             for (int k = 0; k < per_vector; k++) {
                 const float difference = scale.value(f[k]) - max;
                 const float e = ptx::ex2_approx_ftz(difference * scale.bits);
-                (k % 2 ? odd : even) += e;
-                moments.below += difference;
-                moments.entropy = fmaf(e, fmaxf(difference, -FLT_MAX), moments.entropy);
+                sum[k % 2] += e;
+                below[k % 2] += difference;
+                entropy[k % 2] = fmaf(e, fmaxf(difference, -FLT_MAX), entropy[k % 2]);
             }
         }
-        moments.weight += static_cast<float>(count * per_vector);
-        sum = {max, even + odd};
+        int classes = count * per_vector;
+        if (label != nullptr) {
+            classes--;
+            const float difference = largest_value - max;
+            if (difference > -INFINITY) {  // else all that there is is -inf
+                const float e = ptx::ex2_approx_ftz(difference * scale.bits);
+                sum[0] -= e;
+                below[0] -= difference;
+                entropy[0] = fmaf(-e, difference, entropy[0]);
+            }
+        }
+        row.sum = {max, sum[0] + sum[1]};
+        moments.entropy = entropy[0] + entropy[1];
+        if (!weighs_classes()) {
+            moments.below += below[0] + below[1];
+            moments.weight += static_cast<float>(classes);
+        }
+        return largest;
     }
 
     // The columns of the vectors that a chunk has, counted from the one that is its first.
@@ -325,92 +368,84 @@ class RingWarp {
         return row.place.head + vector * per_vector;
     }
 
-    // Adds this lane's classes of a chunk one by one: those of a chunk with the label, of which a lane may have no
-    // vector, or which have weights.
-    __device__ void add_classes(Row &row, const uint4 *vectors, int size) const {
-        const int chunk = row.chunks_summed, column = first_column(row, chunk);
-        const bool weighted = weighs_classes();
+    // The moments' weighted sums where every class has a weight of its own.
+    __device__ void add_weights(Row &row, const uint4 *vectors, int begin, int size) const {
+        const int column = first_column(row, row.chunks_summed);
 #pragma unroll 1
         for (int i = lane; i < size; i += warp_lanes) {
-            if (i < skip(row.place, chunk)) continue;
-            const T *const elements = reinterpret_cast<const T *>(vectors + i);
-#pragma unroll 1
+            if (i < begin) continue;
+            float f[per_vector];
+            Element<T>::unpack(vectors[i], f);
+            const int first = column + i * per_vector;
+#pragma unroll
             for (int k = 0; k < per_vector; k++) {
-                const float logit = Element<T>::to_float(elements[k]);
-                const int j = column + i * per_vector + k;
-                if (j == row.label)
-                    row.target = scale.value(logit);
-                else
-                    add_class(scale, row.sum, row.moments, logit, weighted ? __ldg(p.class_weights + j) : 1.0f);
+                const float weight = first + k == row.label ? 0.0f : __ldg(p.class_weights + first + k);
+                row.moments.below += weighted(weight, scale.value(f[k]) - row.sum.max);
+                row.moments.weight += weight;
             }
         }
     }
 
-    // Keeps row.moments.best up to date. All lanes of the warp have the same, which seldom rises.
-    __device__ void find_best(Row &row, const uint4 *vectors, int size) const {
-        const int chunk = row.chunks_summed, begin = skip(row.place, chunk);
-        float largest = -INFINITY;
-        for (int i = lane; i < size; i += warp_lanes)
-            if (i >= begin) largest = fmaxf(largest, Element<T>::max(vectors[i]));
-        largest = max_warp(largest);
-        if (!(largest > row.moments.best)) return;
+    // Keeps row.moments.best up to date, given the largest logit that each lane has in a chunk. It seldom rises.
+    __device__ void update_best(Row &row, const uint4 *vectors, int begin, int size, float largest) const {
+        if (!__any_sync(~0u, largest > row.moments.best)) return;
+        const float best = max_warp(largest);
+        const int first_of_chunk = first_column(row, row.chunks_summed);
         int column = INT_MAX;
 #pragma unroll 1
-        for (int i = lane; i < size; i += warp_lanes) {
-            if (i < begin || Element<T>::max(vectors[i]) != largest) continue;
-            const T *const elements = reinterpret_cast<const T *>(vectors + i);
-#pragma unroll 1
-            for (int k = per_vector - 1; k >= 0; k--)
-                if (Element<T>::to_float(elements[k]) == largest)
-                    column = min(column, first_column(row, chunk) + i * per_vector + k);
+        for (int i = lane; largest == best && i < size; i += warp_lanes) {
+            if (i < begin) continue;
+            float f[per_vector];
+            Element<T>::unpack(vectors[i], f);
+            const int first = first_of_chunk + i * per_vector;
+#pragma unroll
+            for (int k = 0; k < per_vector; k++)
+                if (f[k] == best && first + k != row.label) column = min(column, first + k);
         }
-        row.moments.best = largest;
+        row.moments.best = best;
         row.moments.best_column = __reduce_min_sync(~0u, column);
+    }
+
+    __device__ void sum_chunk_extended(Row &row, uint4 *vectors) const {
+        const int n = partition_of(row.place).size(row.chunks_summed), begin = skip(row.place, row.chunks_summed);
+        const bool with_label = row.chunks_summed == row.target_chunk && reads_target(row);
+        T *const label = with_label ? reinterpret_cast<T *>(vectors) + row.target_element : nullptr;
+        float largest = -INFINITY;
+        if (n == chunk_vectors && begin == 0) {
+            largest = add_moments<vectors_per_lane>(row, vectors + lane, label);
+        } else {
+#pragma unroll 1
+            for (int i = lane; i < n; i += warp_lanes) {
+                const bool here = with_label && row.target_element >> per_vector_shift == i;
+                if (i >= begin) largest = fmaxf(largest, add_moments<1>(row, vectors + i, here ? label : nullptr));
+            }
+        }
+        if (weighs_classes()) add_weights(row, vectors, begin, n);
+        __syncwarp();
+        if (p.needs_argmax) update_best(row, vectors, begin, n, largest);
     }
 
     __device__ void sum_chunk(Row &row, uint4 *vectors) const {
         const int n = partition_of(row.place).size(row.chunks_summed);
-        if constexpr (extended) {
-            // The label is a candidate like all others.
-            if (p.needs_argmax) find_best(row, vectors, n);
-            const bool with_label = row.chunks_summed == row.target_chunk && reads_target(row);
-            const bool with_skip = lane < skip(row.place, row.chunks_summed);
-            if (with_label || with_skip || weighs_classes()) {
-                add_classes(row, vectors, n);
-            } else if (n == chunk_vectors) {
-                uint4 x[vectors_per_lane];
+        if (lane < skip(row.place, row.chunks_summed))
+            vectors[lane] = make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity);
+        if (row.chunks_summed == row.target_chunk && reads_target(row)) {
+            // The lane that reads the label's logit takes it out of the ring.
+            T *const element = reinterpret_cast<T *>(vectors) + row.target_element;
+            row.target = Element<T>::to_float(*element);
+            *element = Element<T>::from_float(-INFINITY);
+        }
+        if (n == chunk_vectors) {
+            uint4 x[vectors_per_lane];
 #pragma unroll
-                for (int i = 0; i < vectors_per_lane; i++) x[i] = vectors[i * warp_lanes + lane];
-                add_exp(row.sum, row.moments, x);
-            } else {
-#pragma unroll 1
-                for (int i = lane; i < n; i += warp_lanes) {
-                    const uint4 x[1] = {vectors[i]};
-                    add_exp(row.sum, row.moments, x);
-                }
-            }
-            __syncwarp();
+            for (int i = 0; i < vectors_per_lane; i++) x[i] = vectors[i * warp_lanes + lane];
+            add_exp(row.sum, x);
         } else {
-            if (lane < skip(row.place, row.chunks_summed))
-                vectors[lane] = make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity);
-            if (row.chunks_summed == row.target_chunk && reads_target(row)) {
-                // The lane that reads the label's logit takes it out of the ring.
-                T *const element = reinterpret_cast<T *>(vectors) + row.target_element;
-                row.target = Element<T>::to_float(*element);
-                *element = Element<T>::from_float(-INFINITY);
-            }
-            if (n == chunk_vectors) {
-                uint4 x[vectors_per_lane];
-#pragma unroll
-                for (int i = 0; i < vectors_per_lane; i++) x[i] = vectors[i * warp_lanes + lane];
-                add_exp(row.sum, x);
-            } else {
 #pragma unroll 1
-                for (int i = 0; i < n; i += warp_lanes) {
-                    uint4 x[1] = {make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity)};
-                    if (i + lane < n) x[0] = vectors[i + lane];
-                    add_exp(row.sum, x);
-                }
+            for (int i = 0; i < n; i += warp_lanes) {
+                uint4 x[1] = {make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity)};
+                if (i + lane < n) x[0] = vectors[i + lane];
+                add_exp(row.sum, x);
             }
         }
     }
@@ -422,13 +457,16 @@ class RingWarp {
 #pragma unroll 1
         for (; row.chunks_summed < end; row.chunks_summed++) {
             ptx::mbarrier_wait(full + sum_slot, sum_parity);
-            sum_chunk(row, chunk_in_ring(sum_slot));
+            if constexpr (extended)
+                sum_chunk_extended(row, chunk_in_ring(sum_slot));
+            else
+                sum_chunk(row, chunk_in_ring(sum_slot));
             advance(sum_slot);
             if (sum_slot == 0) sum_parity ^= 1;
             // Slots are freed in the order in which they were filled, also when some rows are reloaded and others just
             // fit: then stores_pending is 0, so no slot of an earlier row is still waiting for its store.
             if (row.chunks_summed < reloaded) {
-                if (!extended) ptx::fence_proxy_async();  // the label's logit may have been replaced
+                ptx::fence_proxy_async();  // the label's logit may have been replaced
                 __syncwarp();
                 load_next();
             }
@@ -443,12 +481,14 @@ class RingWarp {
             if (row.edge_is_target()) {
                 owner = true;
                 row.target = scale.value(logit);
+                row.target_logit = logit;
             }
             if constexpr (extended) {
-                row.moments.add_best(logit, row.place.edge);
-                if (!row.edge_is_target())
+                if (!row.edge_is_target()) {
+                    row.moments.add_best(logit, row.place.edge);
                     add_class(scale, row.sum, row.moments, logit,
                               weighs_classes() ? __ldg(p.class_weights + row.place.edge) : 1.0f);
+                }
             } else if (!row.edge_is_target()) {
                 const float max = fmaxf(logit, -FLT_MAX);
                 row.sum = combine(scale, row.sum, {max, scale.exp_minus(logit, max)});
@@ -459,11 +499,14 @@ class RingWarp {
         else
             row.sum = combine_warp(scale, row.sum);
         const unsigned owners = __ballot_sync(~0u, owner);
-        if (owners != 0) row.target = __shfl_sync(~0u, row.target, __ffs(owners) - 1);
+        if (owners != 0) {
+            row.target = __shfl_sync(~0u, row.target, __ffs(owners) - 1);
+            if (extended) row.target_logit = __shfl_sync(~0u, row.target_logit, __ffs(owners) - 1);
+        }
         if (team_parts == 1) return;
         const int slot = row.number & (p.exchanges - 1);
         float2 *const part = parts + slot * planes * team_parts + rank * p.team_warps + member;
-        const float2 target = make_float2(row.target, 0.0f);
+        const float2 target = make_float2(row.target, extended ? row.target_logit : 0.0f);
         if (blocks == 1) {
             if (lane == 0) {
 #pragma unroll
@@ -518,17 +561,20 @@ class RingWarp {
                 row.sum = combine(scale, row.sum, {part[i].x, part[i].y});
             row.sum = combine_warp(scale, row.sum);
         }
-        if (row.label >= 0) row.target = targets[slot].x;
+        if (row.label >= 0) {
+            row.target = targets[slot].x;
+            if (extended) row.target_logit = targets[slot].y;
+        }
     }
 
-    template <bool scaled, int count>
+    template <Form form, int count>
     __device__ void replace_by_gradient(uint4 (&x)[count], const RowResult &result) const {
 #pragma unroll
         for (int i = 0; i < count; i++) {
             float f[per_vector];
             Element<T>::unpack(x[i], f);
 #pragma unroll
-            for (int k = 0; k < per_vector; k++) f[k] = class_gradient<terms, scaled>(scale, result, f[k]);
+            for (int k = 0; k < per_vector; k++) f[k] = class_gradient<terms, form>(scale, result, f[k]);
             x[i] = Element<T>::pack(f);
         }
     }
@@ -544,14 +590,14 @@ class RingWarp {
             const float *const weights = p.class_weights + column + i * per_vector;
 #pragma unroll
             for (int k = 0; k < per_vector; k++)
-                f[k] = class_gradient<terms, true>(scale, result, f[k], __ldg(weights + k));
+                f[k] = class_gradient<terms, Form::any>(scale, result, f[k], __ldg(weights + k));
             vectors[i] = Element<T>::pack(f);
         }
     }
 
     // Second pass: the gradient replaces the logits, in the ring and then in memory.
-    template <bool scaled>
-    __device__ void gradient(const Row &row, const RowResult &result, const RowFactors &row_factors) {
+    template <Form form>
+    __device__ void gradient(const Row &row, const RowResult &result) {
         const Partition &partition = partition_of(row.place);
         T *const dlogits = dlogits_row(row.index);
         uint4 *const stored_vectors = first_chunk(dlogits, row.place);
@@ -579,19 +625,19 @@ class RingWarp {
                 uint4 x[vectors_per_lane];
 #pragma unroll
                 for (int k = 0; k < vectors_per_lane; k++) x[k] = vectors[k * warp_lanes + lane];
-                replace_by_gradient<scaled>(x, result);
+                replace_by_gradient<form>(x, result);
 #pragma unroll
                 for (int k = 0; k < vectors_per_lane; k++) vectors[k * warp_lanes + lane] = x[k];
             } else {
 #pragma unroll 1
                 for (int k = lane; k < n; k += warp_lanes) {
                     uint4 x[1] = {vectors[k]};
-                    replace_by_gradient<scaled>(x, result);
+                    replace_by_gradient<form>(x, result);
                     vectors[k] = x[0];
                 }
             }
             if (with_label)
-                *label_element = Element<T>::from_float(label_gradient(p, scale, result, label_logit, row_factors));
+                *label_element = Element<T>::from_float(label_gradient(p, scale, result, label_logit, row.factors));
             ptx::fence_proxy_async();
             __syncwarp();
             if (lane == 0) {
@@ -613,24 +659,26 @@ class RingWarp {
             const float logit = Element<T>::to_float(row.edge);
             const float weight = weighted ? __ldg(p.class_weights + row.place.edge) : 1.0f;
             dlogits[row.place.edge] = Element<T>::from_float(
-                row.edge_is_target() ? label_gradient(p, scale, result, logit, row_factors)
-                                     : class_gradient<terms, true>(scale, result, logit, weight));
+                row.edge_is_target() ? label_gradient(p, scale, result, logit, row.factors)
+                                     : class_gradient<terms, Form::any>(scale, result, logit, weight));
         }
     }
 
-    __device__ void gradient(const Row &row, const RowResult &result, const RowFactors &row_factors) {
-        if (!extended && result.scale == 1.0f)
-            gradient<false>(row, result, row_factors);
+    __device__ void gradient(const Row &row, const RowResult &result) {
+        if (extended && p.row_dentropy != nullptr)
+            gradient<Form::any>(row, result);
+        else if (!extended && result.scale == 1.0f)
+            gradient<Form::softmax>(row, result);
         else
-            gradient<true>(row, result, row_factors);
+            gradient<Form::without_entropy>(row, result);
     }
 
-    __device__ void keep(const Row &row, const RowFactors &row_factors) {
+    __device__ void keep(const Row &row) {
         if (!leads()) return;
         if (lane == kept) {
-            kept_row = {row.summed(), row.index, row_factors.weight, 0};
+            kept_row = {row.summed(), row.index, row.factors.weight, 0};
             if constexpr (extended) {
-                kept_row.argmax = row.moments.best_column;
+                kept_row.argmax = argmax(row.moments, row.target_logit, row.label);
                 kept_moments = row.moments;
             }
         }
@@ -643,12 +691,12 @@ class RingWarp {
     }
 
     // The result of a row that this team has summed up, or an earlier call.
-    __device__ RowResult result_of(const Row &row, const RowFactors &row_factors) const {
-        if (!p.computes_outputs) return load_result(p, factors, scale, row.index, row.label >= 0, row_factors);
+    __device__ RowResult result_of(const Row &row) const {
+        if (!p.computes_outputs) return load_result(p, factors, scale, row.index, row.label >= 0, row.factors);
         float entropy = 0.0f;
         if constexpr (extended)
             if (p.needs_entropy) entropy = row_entropy(scale, row.summed(), row.moments);
-        return finish_row(p, factors, scale, row.summed(), row_factors, entropy);
+        return finish_row(p, factors, scale, row.summed(), row.factors, entropy);
     }
 
     __device__ void run_rows() {
@@ -656,9 +704,6 @@ class RingWarp {
         bool have_row = false, more = true;
         while (more || have_row) {
             more = more && next_row(next);
-            // Loaded here, as it takes a while to arrive.
-            RowFactors row_factors{1.0f, 1.0f, 0.0f};
-            if (have_row) row_factors = load_factors(p, row.index, row.label);
             // The next row's first pass: as far as the ring can hold that row while it still holds this one, and, when
             // this one is done, the rest.
             const int next_chunks = more ? partition_of(next.place).chunks() : 0;
@@ -678,8 +723,8 @@ class RingWarp {
                 end = next_chunks;
                 if (have_row) {
                     if (p.computes_outputs) receive(row);
-                    if (p.computes_gradient) gradient(row, result_of(row, row_factors), row_factors);
-                    if (p.computes_outputs) keep(row, row_factors);
+                    if (p.computes_gradient) gradient(row, result_of(row));
+                    if (p.computes_outputs) keep(row);
                     have_row = false;
                 }
             }

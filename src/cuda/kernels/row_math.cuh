@@ -115,7 +115,7 @@ struct Moments {
     float entropy = 0.0f;  // sum of exp(x - max) * (x - max)
     float below = 0.0f;    // sum of w * (x - max)
     float weight = 0.0f;   // sum of w
-    // The first of the largest logits, the label's among them, before the soft cap; and its column.
+    // The first of the largest logits, before the soft cap, and its column.
     float best = -INFINITY;
     int best_column = INT_MAX;
 
@@ -331,19 +331,23 @@ __device__ __forceinline__ float log2_softmax(const Scale<terms> &scale, float v
     return fmaf(value - r.max, scale.bits, -r.log2_sum);
 }
 
-// Of a class that is not the label. `weight` is the class's in the label smoothing. Unless `scaled`, r.scale is 1.
-template <Terms terms, bool scaled>
+// How much of a class's gradient is computed; what is left out has no effect on the bits where it is 0, or the scale 1.
+enum class Form { any, without_entropy, softmax };
+
+// Of a class that is not the label. `weight` is the class's in the label smoothing.
+template <Terms terms, Form form>
 __device__ __forceinline__ float class_gradient(const Scale<terms> &scale, const RowResult &r, float logit,
                                                 float weight = 1.0f) {
     if constexpr (terms == Terms::plain) {
         const float p = ptx::ex2_approx_ftz(log2_softmax(scale, logit, r));
-        return scaled ? p * r.scale : p;
+        return form == Form::softmax ? p : p * r.scale;
     } else {
         Capped x{logit, 1.0f};
         if constexpr (terms == Terms::capped) x = scale.capped(logit);
         const float log2_p = log2_softmax(scale, x.value, r);
+        float factor = r.scale;
         // The floor keeps a class of probability 0 from 0 * inf.
-        const float factor = fmaf(r.entropy_scale, fmaxf(log2_p, -200.0f), r.scale);
+        if (form == Form::any) factor = fmaf(r.entropy_scale, fmaxf(log2_p, -200.0f), factor);
         return fmaf(ptx::ex2_approx_ftz(log2_p), factor, -r.shift * weight) * x.slope;
     }
 }
@@ -355,7 +359,8 @@ __device__ __forceinline__ float label_gradient(const CallParameters &p, const S
     float slope = 1.0f;
     if constexpr (terms == Terms::capped) slope = scale.capped(logit).slope;
     if (p.saved_lse == nullptr) return r.target_gradient * slope;
-    return fmaf(r.target_gradient, slope, class_gradient<terms, true>(scale, r, logit, smoothing_weight(p, factors)));
+    return fmaf(r.target_gradient, slope,
+                class_gradient<terms, Form::any>(scale, r, logit, smoothing_weight(p, factors)));
 }
 
 }  // namespace gh

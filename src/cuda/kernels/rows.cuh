@@ -68,6 +68,11 @@ struct FinishedRow {
     int argmax;    // not used unless asked for
 };
 
+// The first of the largest logits. `target` is the label's, before the soft cap.
+__device__ __forceinline__ int argmax(const Moments &others, float target, int label) {
+    return target > others.best || (target == others.best && label < others.best_column) ? label : others.best_column;
+}
+
 // One lane's part of what is added up over rows.
 struct RowSums {
     double loss = 0.0;            // without the z-loss

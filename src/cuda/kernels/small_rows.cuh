@@ -153,14 +153,14 @@ class SmallRowsWarp {
         return sum;
     }
 
-    template <bool scaled>
+    template <Form form>
     __device__ void store_gradient(const Row &row, const RowResult &result, uint4 *vectors) const {
 #pragma unroll
         for (int i = 0; i < vectors_per_lane; i++) {
             float f[per_vector];
             Element<T>::unpack(row.x[i], f);
 #pragma unroll
-            for (int k = 0; k < per_vector; k++) f[k] = class_gradient<terms, scaled>(scale, result, f[k]);
+            for (int k = 0; k < per_vector; k++) f[k] = class_gradient<terms, form>(scale, result, f[k]);
             uint4 packed = Element<T>::pack(f);
             if (!row.counts()) packed = make_uint4(0, 0, 0, 0);
             if (row.label != no_row && i * row_lanes < my_vectors)
@@ -196,7 +196,7 @@ class SmallRowsWarp {
             result = load_result(p, factors, scale, row.index, row.label >= 0, row_factors);
         T *const dlogits = static_cast<T *>(p.dlogits) + row.index * p.dlogits_row_stride;
         uint4 *const vectors = reinterpret_cast<uint4 *>(dlogits) + member;
-        store_gradient<!bare>(row, result, vectors);
+        store_gradient<bare ? Form::softmax : Form::any>(row, result, vectors);
         // The owner has just stored something else there.
         if (owner) dlogits[label] = Element<T>::from_float(label_gradient(p, scale, result, target, row_factors));
     }
