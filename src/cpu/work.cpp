@@ -113,7 +113,7 @@ RowGradient Work::finish(int64_t row, const RowSums &sums, Totals &totals) const
     totals.loss += loss;
     totals.lse_squared += softmax.lse * softmax.lse;
     totals.n_valid += 1;
-    totals.n_correct += largest == label;
+    totals.n_correct += largest >= 0 && largest == label;  // a row that is NaN has -1, as a label may be
     totals.n_out_of_range += !call_.label_in_range(label);
 
     const auto write = [&](float *output, double value) {

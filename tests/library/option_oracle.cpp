@@ -25,6 +25,7 @@ Transform transform(const OptionProblem &problem, double logit) {
     const double t = s * logit;
     const double t_error = exact || std::isinf(t) ? 0 : u * std::fabs(t);
     if (c == 0) return {t, t_error, s, 0};
+    if (std::isinf(logit)) return {logit, 0, 0, 0};  // the cap leaves it, and its slope there is 0
     const double tau = std::tanh(t / c);
     // 1 - tau^2 without cancellation; 0 where cosh overflows.
     const double slope = 1 / std::pow(std::cosh(t / c), 2);

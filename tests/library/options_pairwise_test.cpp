@@ -96,7 +96,7 @@ Covering make_covering() {
     return covering;
 }
 
-// Infinities of both signs where a softcap makes them finite. One column stays finite, so that not all is NaN.
+// One column stays finite, so that not all is NaN.
 void fill_logits(Random &random, OptionProblem &problem, int kind) {
     randomize(random, problem, kind == wide ? 10 : 1);
     for (int64_t i = 0; i < problem.batch; i++)
@@ -105,7 +105,7 @@ void fill_logits(Random &random, OptionProblem &problem, int kind) {
             if (kind == far_from_zero) problem.set(i, j, value + 300);
             if (kind == tied) problem.set(i, j, std::round(value));
             if (kind == some_infinite && uniform(random, 0, 4) == 0 && j != i % problem.vocab)
-                problem.set(i, j, problem.softcap > 0 && uniform(random, 0, 1) == 0 ? INFINITY : -INFINITY);
+                problem.set(i, j, -INFINITY);
         }
 }
 

@@ -118,6 +118,7 @@ struct RowSums {
             float2 *const saved = reinterpret_cast<float2 *>(p.row_statistics + finished.row);
             saved[0] = make_float2(row.label_in_range ? row.others.max : NAN, row.others.sum);
             saved[1] = make_float2(row.target, entropy);
+            saved[2] = saved[3] = make_float2(0.0f, 0.0f);
         }
         loss += row_loss;
         sum_of_squares += squared_lse;
