@@ -206,7 +206,8 @@ class BlockRow {
         const float edge_logit = row.edge >= 0 ? Element<T>::to_float(row.logits[row.edge]) : 0.0f;
         const RowFactors row_factors = load_factors(p, row.index, row.label);
         if (!p.computes_outputs) {
-            const RowResult result = load_result(p, factors, scale, row.index, row.label_in_range, row_factors);
+            const RowResult result =
+                finish_saved(p, factors, scale, load_saved(p, row.index), row.label_in_range, row_factors);
             gradient(row, result, row_factors, edge_logit);
             return;
         }

@@ -103,7 +103,7 @@ class RingWarp {
 
     // The producer's place: the next chunk to load.
     int64_t load_row;
-    int64_t load_label;  // of load_row, read one row ahead
+    LabelBits load_label;  // of load_row, read one row ahead
     const uint4 *load_vectors = nullptr;
     Place load_place{};
     int load_number = 0, loads_of_row = 0, load_slot = 0, stores_pending = 0;
@@ -113,7 +113,8 @@ class RingWarp {
     // The consumer's places: the next chunk of the first and of the second pass, and the next row.
     int sum_slot = 0, gradient_slot = 0;
     uint32_t sum_parity = 0, exchanged = 0;
-    int64_t next_row_index, next_label;
+    int64_t next_row_index;
+    LabelBits next_label;
 
     // Outputs are computed 32 rows at a time; until then, each lane keeps one row.
     FinishedRow kept_row;
@@ -129,7 +130,7 @@ class RingWarp {
     __device__ bool leads() const { return rank == 0 && member == 0; }
     __device__ void advance(int &slot) const { slot = slot + 1 == p.slots ? 0 : slot + 1; }
     __device__ uint4 *chunk_in_ring(int slot) const { return ring + slot * chunk_vectors; }
-    __device__ int64_t label_of(int64_t row) const { return row < p.batch ? read_label(p, row) : 0; }
+    __device__ LabelBits label_of(int64_t row) const { return row < p.batch ? read_label_bits(p, row) : 0; }
     __device__ const T *logits_row(int64_t row) const {
         return static_cast<const T *>(p.logits) + row * p.logits_row_stride;
     }
@@ -191,7 +192,7 @@ class RingWarp {
     __device__ void load_next() {
         while (load_number >= loads_of_row) {
             if (load_row >= p.batch) return;
-            const bool ignored = load_label == p.ignore_index;
+            const bool ignored = to_label(p, load_label) == p.ignore_index;
             const T *const row = logits_row(load_row);
             load_place = place_of(row);
             load_vectors = first_chunk(row, load_place);
@@ -232,7 +233,7 @@ class RingWarp {
     // Goes on to the team's next row that counts, zeroing the ignored ones on the way. False at the end.
     __device__ bool next_row(Row &row) {
         while (next_row_index < p.batch) {
-            const int64_t label = next_label;
+            const int64_t label = to_label(p, next_label);
             row.index = next_row_index;
             next_row_index += row_stride;
             next_label = label_of(next_row_index);
@@ -250,6 +251,12 @@ class RingWarp {
             if (extended) {
                 row.moments = Moments();
                 row.target_logit = 0.0f;
+            }
+            if (!p.computes_outputs) {
+                const SavedRow saved = load_saved(p, row.index);
+                row.sum = saved.others;
+                row.target = saved.target;
+                if (extended) row.moments.entropy = saved.entropy;
             }
             row.number = exchanged++;
             if (!aligned && row.place.edge >= 0) row.edge = logits[row.place.edge];
@@ -299,9 +306,9 @@ class RingWarp {
         sum = {max, even + odd};
     }
 
-    // Adds the exp-sum and the moments of `count` of this lane's vectors in the ring, warp_lanes apart, and returns the
-    // largest logit. `label` is where the label's is among them, or null; it goes to row.target.
-    template <int count>
+    // Adds the exp-sum, and the moments that are asked for, of `count` of this lane's vectors in the ring, warp_lanes
+    // apart, and returns the largest logit. `label` is where the label's is among them, or null; it goes to row.target.
+    template <int count, bool with_below, bool with_entropy>
     __device__ float add_moments(Row &row, const uint4 *vectors, T *label) const {
         uint4 x[count];
         if (label != nullptr) {
@@ -337,8 +344,8 @@ class RingWarp {
                 const float difference = scale.value(f[k]) - max;
                 const float e = ptx::ex2_approx_ftz(difference * scale.bits);
                 sum[k % 2] += e;
-                below[k % 2] += difference;
-                entropy[k % 2] = fmaf(e, fmaxf(difference, -FLT_MAX), entropy[k % 2]);
+                if (with_below) below[k % 2] += difference;
+                if (with_entropy) entropy[k % 2] = fmaf(e, fmaxf(difference, -FLT_MAX), entropy[k % 2]);
             }
         }
         int classes = count * per_vector;
@@ -354,11 +361,21 @@ class RingWarp {
         }
         row.sum = {max, sum[0] + sum[1]};
         moments.entropy = entropy[0] + entropy[1];
-        if (!weighs_classes()) {
+        if (with_below) {
             moments.below += below[0] + below[1];
             moments.weight += static_cast<float>(classes);
         }
         return largest;
+    }
+
+    template <int count>
+    __device__ float add_moments(Row &row, const uint4 *vectors, T *label) const {
+        const bool with_below = p.label_smoothing != 0.0f && !weighs_classes();
+        if (p.needs_entropy)
+            return with_below ? add_moments<count, true, true>(row, vectors, label)
+                              : add_moments<count, false, true>(row, vectors, label);
+        return with_below ? add_moments<count, true, false>(row, vectors, label)
+                          : add_moments<count, false, false>(row, vectors, label);
     }
 
     // The columns of the vectors that a chunk has, counted from the one that is its first.
@@ -386,23 +403,31 @@ class RingWarp {
         }
     }
 
-    // Keeps row.moments.best up to date, given the largest logit that each lane has in a chunk. It seldom rises.
-    __device__ void update_best(Row &row, const uint4 *vectors, int begin, int size, float largest) const {
+    // Keeps the largest logit of this warp up to date, and the chunk that it is first in; `largest` is a lane's own of
+    // the present chunk. All lanes have the same, and it seldom rises.
+    __device__ static void update_best(Row &row, float largest) {
         if (!__any_sync(~0u, largest > row.moments.best)) return;
-        const float best = max_warp(largest);
-        const int first_of_chunk = first_column(row, row.chunks_summed);
+        row.moments.best = max_warp(largest);
+        row.moments.best_column = row.chunks_summed;  // until find_best_column()
+    }
+
+    // From the chunk to the column. The chunk may have left the ring, so it is read from memory.
+    __device__ void find_best_column(Row &row) const {
+        const int chunk = row.moments.best_column;
+        if (chunk == INT_MAX) return;
+        const Partition &partition = partition_of(row.place);
+        const uint4 *const vectors = first_chunk(logits_row(row.index), row.place) + offset(partition, chunk);
+        const int first_of_chunk = first_column(row, chunk);
         int column = INT_MAX;
-#pragma unroll 1
-        for (int i = lane; largest == best && i < size; i += warp_lanes) {
-            if (i < begin) continue;
+        for (int i = lane; i < partition.size(chunk); i += warp_lanes) {
+            if (i < skip(row.place, chunk)) continue;
             float f[per_vector];
             Element<T>::unpack(vectors[i], f);
             const int first = first_of_chunk + i * per_vector;
 #pragma unroll
             for (int k = 0; k < per_vector; k++)
-                if (f[k] == best && first + k != row.label) column = min(column, first + k);
+                if (f[k] == row.moments.best && first + k != row.label) column = min(column, first + k);
         }
-        row.moments.best = best;
         row.moments.best_column = __reduce_min_sync(~0u, column);
     }
 
@@ -422,7 +447,7 @@ class RingWarp {
         }
         if (weighs_classes()) add_weights(row, vectors, begin, n);
         __syncwarp();
-        if (p.needs_argmax) update_best(row, vectors, begin, n, largest);
+        if (p.needs_argmax) update_best(row, largest);
     }
 
     __device__ void sum_chunk(Row &row, uint4 *vectors) const {
@@ -475,6 +500,7 @@ class RingWarp {
 
     // Sends this warp's part of the row's sums to every block of the team, and the label's logit if it is here.
     __device__ void send(Row &row) const {
+        if (extended && p.needs_argmax) find_best_column(row);
         bool owner = reads_target(row);
         if (!aligned && row.place.edge >= 0) {
             const float logit = Element<T>::to_float(row.edge);
@@ -692,7 +718,9 @@ class RingWarp {
 
     // The result of a row that this team has summed up, or an earlier call.
     __device__ RowResult result_of(const Row &row) const {
-        if (!p.computes_outputs) return load_result(p, factors, scale, row.index, row.label >= 0, row.factors);
+        if (!p.computes_outputs)
+            return finish_saved(p, factors, scale, {row.sum, row.target, extended ? row.moments.entropy : 0.0f},
+                                row.label >= 0, row.factors);
         float entropy = 0.0f;
         if constexpr (extended)
             if (p.needs_entropy) entropy = row_entropy(scale, row.summed(), row.moments);

@@ -8,9 +8,20 @@ namespace gh {
 
 // ---- Inputs --------------------------------------------------------------------------------------
 
+// A label as it was read. Whoever reads ahead keeps it so: to make a label of it would wait for it.
+using LabelBits = uint64_t;
+
+__device__ __forceinline__ LabelBits read_label_bits(const CallParameters &p, int64_t row) {
+    if (p.labels_are_32_bits) return __ldg(static_cast<const uint32_t *>(p.labels) + row);
+    return static_cast<LabelBits>(__ldg(static_cast<const int64_t *>(p.labels) + row));
+}
+
+__device__ __forceinline__ int64_t to_label(const CallParameters &p, LabelBits bits) {
+    return p.labels_are_32_bits ? static_cast<int32_t>(bits) : static_cast<int64_t>(bits);
+}
+
 __device__ __forceinline__ int64_t read_label(const CallParameters &p, int64_t row) {
-    if (p.labels_are_32_bits) return __ldg(static_cast<const int32_t *>(p.labels) + row);
-    return __ldg(static_cast<const int64_t *>(p.labels) + row);
+    return to_label(p, read_label_bits(p, row));
 }
 
 __device__ __forceinline__ bool in_range(const CallParameters &p, int64_t label) {
@@ -46,16 +57,27 @@ __device__ __forceinline__ RowFactors load_factors(const CallParameters &p, int6
     return factors;
 }
 
-// What the forward pass saved, as finish_row() made it then.
-template <Terms terms>
-__device__ __forceinline__ RowResult load_result(const CallParameters &p, const CallFactors &call,
-                                                 const Scale<terms> &scale, int64_t row, bool label_in_range,
-                                                 const RowFactors &factors) {
-    if (p.saved_lse != nullptr)
-        return finish_row_of_lse(p, call, scale, __ldg(p.saved_lse + row), label_in_range, factors);
+// What an earlier call saved of a row, or an lse as `others.max`.
+struct SavedRow {
+    ExpSum others;
+    float target;
+    float entropy;
+};
+
+__device__ __forceinline__ SavedRow load_saved(const CallParameters &p, int64_t row) {
+    if (p.saved_lse != nullptr) return {{__ldg(p.saved_lse + row), 0.0f}, 0.0f, 0.0f};
     const float2 *const saved = reinterpret_cast<const float2 *>(p.saved_statistics + row);
-    const float2 sum = __ldg(saved), rest = __ldg(saved + 1);
-    return finish_row(p, call, scale, {{sum.x, sum.y}, rest.x, label_in_range}, factors, rest.y);
+    const float2 others = __ldg(saved), rest = __ldg(saved + 1);
+    return {{others.x, others.y}, rest.x, rest.y};
+}
+
+// As finish_row() made it then.
+template <Terms terms>
+__device__ __forceinline__ RowResult finish_saved(const CallParameters &p, const CallFactors &call,
+                                                  const Scale<terms> &scale, const SavedRow &saved, bool label_in_range,
+                                                  const RowFactors &factors) {
+    if (p.saved_lse != nullptr) return finish_row_of_lse(p, call, scale, saved.others.max, label_in_range, factors);
+    return finish_row(p, call, scale, {saved.others, saved.target, label_in_range}, factors, saved.entropy);
 }
 
 // ---- Outputs -------------------------------------------------------------------------------------

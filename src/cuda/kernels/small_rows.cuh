@@ -193,7 +193,7 @@ class SmallRowsWarp {
         if (p.computes_outputs)
             result = finish_row(p, factors, scale, sum, row_factors, 0.0f);
         else if (row.counts())
-            result = load_result(p, factors, scale, row.index, row.label >= 0, row_factors);
+            result = finish_saved(p, factors, scale, load_saved(p, row.index), row.label >= 0, row_factors);
         T *const dlogits = static_cast<T *>(p.dlogits) + row.index * p.dlogits_row_stride;
         uint4 *const vectors = reinterpret_cast<uint4 *>(dlogits) + member;
         store_gradient<bare ? Form::softmax : Form::any>(row, result, vectors);
