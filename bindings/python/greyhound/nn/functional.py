@@ -321,9 +321,7 @@ class _CrossEntropy(torch.autograd.Function):
     ) -> Any:
         ctx.options = options
         ctx.inplace_backward = inplace_backward
-        ctx.gradient_ready = (
-            options.reduction != "none" and logits.dtype is not torch.float16 and not inplace_backward
-        )
+        ctx.gradient_ready = options.reduction != "none" and logits.dtype is not torch.float16 and not inplace_backward
         loss, dlogits, statistics, *others = _torch.forward(
             logits,
             target,
