@@ -7,20 +7,26 @@ bool is_in_place(const CrossEntropy &call) {
     return call.dlogits == call.logits && call.dlogits_row_stride == call.logits_row_stride;
 }
 
+// From the first row's first element to the last row's last one.
+uint64_t matrix_bytes(int64_t batch, int64_t vocab, int64_t row_stride, gh_dtype dtype) {
+    if (batch == 0) return 0;
+    return (static_cast<uint64_t>(batch - 1) * static_cast<uint64_t>(row_stride) + static_cast<uint64_t>(vocab)) *
+           element_size(dtype);
+}
+
 }  // namespace
 
 Arguments::Arguments(const CrossEntropy &call) {
     const auto batch = static_cast<uint64_t>(call.batch);
     const size_t element = element_size(call.dtype);
     const uint64_t vocab = batch == 0 ? 0 : static_cast<uint64_t>(call.vocab);  // without rows, no column is touched
-    const auto matrix_bytes = [&](int64_t row_stride) {                         // up to the last row's last element
-        return batch == 0 ? 0 : ((batch - 1) * static_cast<uint64_t>(row_stride) + vocab) * element;
-    };
+    const uint64_t logits_bytes = matrix_bytes(call.batch, call.vocab, call.logits_row_stride, call.dtype);
     if (is_in_place(call)) {
-        add("logits", call.logits, matrix_bytes(call.logits_row_stride), element, Role::gradient);
+        add("logits", call.logits, logits_bytes, element, Role::gradient);
     } else {
-        add("logits", call.logits, matrix_bytes(call.logits_row_stride), element, Role::logits);
-        add("dlogits", call.dlogits, matrix_bytes(call.dlogits_row_stride), element, Role::gradient);
+        add("logits", call.logits, logits_bytes, element, Role::logits);
+        add("dlogits", call.dlogits, matrix_bytes(call.batch, call.vocab, call.dlogits_row_stride, call.dtype), element,
+            Role::gradient);
     }
     const size_t label = label_size(call.label_dtype);
     add("labels", call.labels, batch * label, label, Role::input);
@@ -56,6 +62,12 @@ Arguments::Arguments(const CrossEntropy &call) {
     add_floats("options.n_out_of_range", call.n_out_of_range, 1, Role::output);
 
     add("options.workspace", call.workspace, call.workspace_size, 8, Role::workspace);
+}
+
+Arguments::Arguments(const ScaleDlogits &call) {
+    add("dlogits", call.dlogits, matrix_bytes(call.batch, call.vocab, call.dlogits_row_stride, call.dtype),
+        element_size(call.dtype), Role::gradient);
+    add("dloss_ptr", call.dloss_ptr, sizeof(float), alignof(float), Role::input);
 }
 
 const Argument *Arguments::find(Role role) const {

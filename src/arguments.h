@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cross_entropy.h"
+#include "scale_dlogits.h"
 
 namespace gh {
 
@@ -27,6 +28,7 @@ struct Argument {
 class Arguments {
 public:
     explicit Arguments(const CrossEntropy &call);
+    explicit Arguments(const ScaleDlogits &call);
 
     const Argument *begin() const { return arguments_; }
     const Argument *end() const { return arguments_ + count_; }

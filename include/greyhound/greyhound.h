@@ -11,7 +11,8 @@
  *   Types            gh_dtype, gh_stream
  *   The short call   gh_cross_entropy_fwd_bwd
  *   Every option     gh_cross_entropy, gh_cross_entropy_backward,
- *                    gh_cross_entropy_options, gh_cross_entropy_workspace_size
+ *                    gh_scale_dlogits, gh_cross_entropy_options,
+ *                    gh_cross_entropy_workspace_size
  *
  * Threads. Every function may be called from any number of threads at once, on
  * any number of streams and devices, as long as the calls do not write the same
@@ -414,6 +415,57 @@ GH_API gh_status gh_cross_entropy_backward(
     int64_t batch, int64_t vocab,
     const void *row_statistics, const float *row_lse,
     const gh_cross_entropy_options *options,
+    gh_stream stream);
+
+/*
+ * Multiplies a gradient by an upstream gradient that was not known when the
+ * gradient was computed: dlogits[i][j] *= *dloss_ptr, in place. For frameworks
+ * that compute dlogits together with the loss, and are handed the upstream
+ * gradient in their backward pass, in device memory. If it is exactly 1, which
+ * nobody has to wait to find out, nothing of dlogits is read or written, and
+ * the call costs little more than a launch.
+ *
+ *   dlogits             [in, out] [batch, vocab] of dtype, rows
+ *                       dlogits_row_stride apart; from any call with dloss = 1,
+ *                       or any other numbers. Aligned to its element, no more.
+ *                       May be NULL if batch is 0.
+ *   dtype, batch, vocab, stream
+ *                       [in] as for gh_cross_entropy_fwd_bwd.
+ *   dlogits_row_stride  [in] elements from one row to the next, at least vocab;
+ *                       0 for vocab. What lies between the rows is neither read
+ *                       nor written.
+ *   dloss_ptr           [in] one float of any value, read when the stream gets
+ *                       there. Never NULL.
+ *
+ * Aliasing: dloss_ptr may not lie in dlogits, nor between its rows.
+ *
+ * Rounding: the element, already rounded to dtype, is multiplied once in fp32,
+ * and the product is rounded to dtype: a second rounding that
+ * gh_cross_entropy_backward does not have. What was rounded to 0 stays 0.
+ * Prefer gh_cross_entropy_backward for fp16 with a mean: a gradient divided by
+ * the number of rows may have underflowed before a loss scale reaches it.
+ *
+ * Special values follow IEEE 754: 0 * inf and anything times NaN are NaN. A
+ * factor of exactly 1 leaves the bits of NaNs too; otherwise, those of a NaN
+ * are not fixed. All other results are the same bits on both engines, for any
+ * number of threads, and wherever a row lies.
+ *
+ * Returns GH_SUCCESS, or an error with nothing written:
+ *   GH_ERROR_NULL_POINTER         dlogits or dloss_ptr is NULL
+ *   GH_ERROR_INVALID_SIZE         batch < 0, vocab < 1, a row stride that is
+ *                                 neither 0 nor at least vocab, or more
+ *                                 elements than the address space holds
+ *   GH_ERROR_INVALID_DTYPE        dtype is not a gh_dtype
+ *   GH_ERROR_MISALIGNED_POINTER   a pointer is not aligned to its element
+ *   GH_ERROR_OVERLAP              dloss_ptr lies in dlogits
+ *   GH_ERROR_UNREACHABLE_POINTER  the stream's device cannot access a pointer
+ *   GH_ERROR_NO_CUDA, GH_ERROR_NO_DEVICE, GH_ERROR_UNSUPPORTED_DEVICE,
+ *   GH_ERROR_CUDA                 any stream but GH_STREAM_HOST
+ */
+GH_API gh_status gh_scale_dlogits(
+    void *dlogits, gh_dtype dtype,
+    int64_t batch, int64_t vocab, int64_t dlogits_row_stride,
+    const float *dloss_ptr,
     gh_stream stream);
 
 /*

@@ -5,9 +5,12 @@
 #include "api/call.h"
 #include "api/host_memory.h"
 #include "api/validate.h"
+#include "arguments.h"
 #include "cpu/engine.h"
+#include "cpu/scale.h"
 #include "cross_entropy.h"
 #include "cuda/engine.h"
+#include "scale_dlogits.h"
 #include "status.h"
 
 #define GH_STRINGIFY_(x) #x
@@ -50,7 +53,7 @@ namespace {
 gh_status run(const gh::CrossEntropy &call, gh_stream stream) {
     if (gh_status status = gh::validate(call, stream == GH_STREAM_HOST)) return status;
     if (stream == GH_STREAM_HOST) {
-        if (gh_status status = gh::validate_host_memory(call)) return status;
+        if (gh_status status = gh::validate_host_memory(gh::Arguments(call))) return status;
         if (gh_status status = gh::validate_labels(call)) return status;
         return gh::cpu::cross_entropy(call);
     }
@@ -106,6 +109,17 @@ gh_status gh_cross_entropy_backward(const void *logits, void *dlogits, gh_dtype 
     call.saved_lse = row_lse;
     if (gh_status status = gh::read_options(options, call)) return status;
     return run(call, stream);
+}
+
+gh_status gh_scale_dlogits(void *dlogits, gh_dtype dtype, int64_t batch, int64_t vocab, int64_t dlogits_row_stride,
+                           const float *dloss_ptr, gh_stream stream) {
+    const gh::ScaleDlogits call{dlogits,  dtype, batch, vocab, dlogits_row_stride == 0 ? vocab : dlogits_row_stride,
+                                dloss_ptr};
+    if (gh_status status = gh::validate(call)) return status;
+    if (stream != GH_STREAM_HOST) return gh::cuda::scale_dlogits(call, stream);
+    if (gh_status status = gh::validate_host_memory(gh::Arguments(call))) return status;
+    gh::cpu::scale_dlogits(call);
+    return GH_SUCCESS;
 }
 
 gh_status gh_cross_entropy_workspace_size(gh_stream stream, size_t *size) {

@@ -5,7 +5,6 @@
 
 #include <atomic>
 
-#include "arguments.h"
 #include "status.h"
 
 namespace gh {
@@ -61,10 +60,10 @@ gh_status check(PointerGetAttribute query, const char *name, const void *pointer
 
 }  // namespace
 
-gh_status validate_host_memory(const CrossEntropy &call) {
+gh_status validate_host_memory(const Arguments &arguments) {
     PointerGetAttribute query = driver_query();
     if (query == nullptr) return GH_SUCCESS;
-    for (const Argument &argument : Arguments(call))
+    for (const Argument &argument : arguments)
         if (argument.bytes > 0)
             if (gh_status status = check(query, argument.name, argument.pointer)) return status;
     return GH_SUCCESS;

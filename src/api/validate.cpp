@@ -16,34 +16,39 @@ bool fits(int64_t rows, int64_t columns, int64_t element) {
     return !__builtin_mul_overflow(rows, columns, &bytes) && !__builtin_mul_overflow(bytes, element, &bytes);
 }
 
-gh_status check_sizes(const CrossEntropy &call) {
-    const auto element = static_cast<int64_t>(element_size(call.dtype));
+gh_status check_shape(gh_dtype dtype, int64_t batch, int64_t vocab) {
+    const auto element = static_cast<int64_t>(element_size(dtype));
     if (element == 0)
-        return fail(GH_ERROR_INVALID_DTYPE, "dtype = %" PRId32 ": not a gh_dtype (F32 = 0, F16 = 1, BF16 = 2)",
-                    call.dtype);
-    if (call.batch < 0) return fail(GH_ERROR_INVALID_SIZE, "batch = %" PRId64 ": must not be negative", call.batch);
-    if (call.vocab < 1) return fail(GH_ERROR_INVALID_SIZE, "vocab = %" PRId64 ": must be at least 1", call.vocab);
-    if (!fits(call.batch, call.vocab, element) || !fits(call.batch, 1, GH_ROW_STATISTICS_BYTES))
+        return fail(GH_ERROR_INVALID_DTYPE, "dtype = %" PRId32 ": not a gh_dtype (F32 = 0, F16 = 1, BF16 = 2)", dtype);
+    if (batch < 0) return fail(GH_ERROR_INVALID_SIZE, "batch = %" PRId64 ": must not be negative", batch);
+    if (vocab < 1) return fail(GH_ERROR_INVALID_SIZE, "vocab = %" PRId64 ": must be at least 1", vocab);
+    if (!fits(batch, vocab, element) || !fits(batch, 1, GH_ROW_STATISTICS_BYTES))
         return fail(GH_ERROR_INVALID_SIZE,
                     "batch = %" PRId64 " x vocab = %" PRId64 " elements of %" PRId64
                     " bytes: exceeds the address space",
-                    call.batch, call.vocab, element);
-    const struct {
-        const char *name;
-        int64_t value;
-    } strides[] = {{"options.logits_row_stride", call.logits_row_stride},
-                   {"options.dlogits_row_stride", call.dlogits_row_stride}};
-    for (const auto &stride : strides) {
-        if (stride.value < call.vocab)
-            return fail(GH_ERROR_INVALID_SIZE, "%s = %" PRId64 ": must be 0 or at least vocab (%" PRId64 ")",
-                        stride.name, stride.value, call.vocab);
-        if (!fits(call.batch, stride.value, element))
-            return fail(GH_ERROR_INVALID_SIZE,
-                        "%s = %" PRId64 " x batch = %" PRId64 " elements of %" PRId64
-                        " bytes: exceeds the address space",
-                        stride.name, stride.value, call.batch, element);
-    }
+                    batch, vocab, element);
     return GH_SUCCESS;
+}
+
+// Of a valid shape.
+gh_status check_row_stride(const char *name, int64_t stride, gh_dtype dtype, int64_t batch, int64_t vocab) {
+    const auto element = static_cast<int64_t>(element_size(dtype));
+    if (stride < vocab)
+        return fail(GH_ERROR_INVALID_SIZE, "%s = %" PRId64 ": must be 0 or at least vocab (%" PRId64 ")", name, stride,
+                    vocab);
+    if (!fits(batch, stride, element))
+        return fail(GH_ERROR_INVALID_SIZE,
+                    "%s = %" PRId64 " x batch = %" PRId64 " elements of %" PRId64 " bytes: exceeds the address space",
+                    name, stride, batch, element);
+    return GH_SUCCESS;
+}
+
+gh_status check_sizes(const CrossEntropy &call) {
+    if (gh_status status = check_shape(call.dtype, call.batch, call.vocab)) return status;
+    if (gh_status status =
+            check_row_stride("options.logits_row_stride", call.logits_row_stride, call.dtype, call.batch, call.vocab))
+        return status;
+    return check_row_stride("options.dlogits_row_stride", call.dlogits_row_stride, call.dtype, call.batch, call.vocab);
 }
 
 gh_status check_numbers(const CrossEntropy &call) {
@@ -93,9 +98,10 @@ gh_status check_presence(const CrossEntropy &call, const Arguments &arguments, b
     }
     if (!on_host && call.workspace == nullptr) {
         if (call.mean)
-            return fail(GH_ERROR_NULL_POINTER,
-                        "options.workspace = NULL: options.reduction = GH_REDUCTION_MEAN needs one on a CUDA stream, of "
-                        "gh_cross_entropy_workspace_size() bytes");
+            return fail(
+                GH_ERROR_NULL_POINTER,
+                "options.workspace = NULL: options.reduction = GH_REDUCTION_MEAN needs one on a CUDA stream, of "
+                "gh_cross_entropy_workspace_size() bytes");
         if (call.smooths_by_weight())
             return fail(GH_ERROR_NULL_POINTER,
                         "options.workspace = NULL: options.label_smoothing with options.class_weights needs one on a "
@@ -124,20 +130,17 @@ bool side_by_side(const CrossEntropy &call, const Argument &logits, const Argume
     return column >= row && column <= stride - row;
 }
 
-gh_status fail_overlap(const CrossEntropy &call, const Argument &a, const Argument &b) {
-    if (a.role == Role::gradient && b.role == Role::logits)
-        return fail(GH_ERROR_OVERLAP,
-                    "dlogits = %#" PRIxPTR " (rows of %" PRId64 " elements, %" PRId64
-                    " apart) overlaps logits = %#" PRIxPTR " (rows %" PRId64
-                    " apart): both must be the same, with one stride, or share no element",
-                    a.begin(), call.vocab, call.dlogits_row_stride, b.begin(), call.logits_row_stride);
+// Logits and dlogits of overlapping spans.
+gh_status check_matrices(const CrossEntropy &call, const Argument &logits, const Argument &dlogits) {
+    if (side_by_side(call, logits, dlogits)) return GH_SUCCESS;
     return fail(GH_ERROR_OVERLAP,
-                "%s = %#" PRIxPTR " (%" PRIu64 " bytes) overlaps %s = %#" PRIxPTR " (%" PRIu64 " bytes)", a.name,
-                a.begin(), a.bytes, b.name, b.begin(), b.bytes);
+                "dlogits = %#" PRIxPTR " (rows of %" PRId64 " elements, %" PRId64 " apart) overlaps logits = %#" PRIxPTR
+                " (rows %" PRId64 " apart): both must be the same, with one stride, or share no element",
+                dlogits.begin(), call.vocab, call.dlogits_row_stride, logits.begin(), call.logits_row_stride);
 }
 
-// What is written shares no byte with anything else.
-gh_status check_overlap(const CrossEntropy &call, const Arguments &arguments) {
+// What is written shares no byte with anything else. `call` has the logits, if the arguments do.
+gh_status check_overlap(const Arguments &arguments, const CrossEntropy *call) {
     for (const Argument &a : arguments) {
         if (a.bytes > UINTPTR_MAX - a.begin())
             return fail(GH_ERROR_INVALID_SIZE, "%s = %#" PRIxPTR ": its %" PRIu64 " bytes exceed the address space",
@@ -146,8 +149,13 @@ gh_status check_overlap(const CrossEntropy &call, const Arguments &arguments) {
         for (const Argument &b : arguments) {
             if (&b == &a) break;
             if (a.begin() >= b.end() || b.begin() >= a.end() || b.bytes == 0 || !(a.written() || b.written())) continue;
-            if (a.role == Role::gradient && b.role == Role::logits && side_by_side(call, b, a)) continue;
-            return fail_overlap(call, a, b);
+            if (a.role == Role::gradient && b.role == Role::logits) {
+                if (gh_status status = check_matrices(*call, b, a)) return status;
+                continue;
+            }
+            return fail(GH_ERROR_OVERLAP,
+                        "%s = %#" PRIxPTR " (%" PRIu64 " bytes) overlaps %s = %#" PRIxPTR " (%" PRIu64 " bytes)",
+                        a.name, a.begin(), a.bytes, b.name, b.begin(), b.bytes);
         }
     }
     return GH_SUCCESS;
@@ -161,7 +169,20 @@ gh_status validate(const CrossEntropy &call, bool on_host) {
     const Arguments arguments(call);
     if (gh_status status = check_presence(call, arguments, on_host)) return status;
     if (gh_status status = check_alignment(arguments)) return status;
-    return check_overlap(call, arguments);
+    return check_overlap(arguments, &call);
+}
+
+gh_status validate(const ScaleDlogits &call) {
+    if (gh_status status = check_shape(call.dtype, call.batch, call.vocab)) return status;
+    if (gh_status status =
+            check_row_stride("dlogits_row_stride", call.dlogits_row_stride, call.dtype, call.batch, call.vocab))
+        return status;
+    if (call.batch > 0 && call.dlogits == nullptr)
+        return fail(GH_ERROR_NULL_POINTER, "dlogits = NULL: must point to [batch, vocab] elements");
+    if (call.dloss_ptr == nullptr) return fail(GH_ERROR_NULL_POINTER, "dloss_ptr = NULL: must point to one float");
+    const Arguments arguments(call);
+    if (gh_status status = check_alignment(arguments)) return status;
+    return check_overlap(arguments, nullptr);
 }
 
 gh_status validate_labels(const CrossEntropy &call) {

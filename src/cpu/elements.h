@@ -11,8 +11,8 @@
 //   Vector, width       `width` floats, with the operators + - * /
 //   Pair                two Vectors a, b: what load() makes of 2 * width elements, in an order of its own, which
 //                       store() undoes. (The halves of a 32-bit word are quicker to separate than to spread out.)
-//   load, store         to and from F32, F16 and BF16; rounding to nearest even, also to denormals. The only NaN that
-//                       store() need cope with is the quiet one without payload.
+//   load, store         to and from F32, F16 and BF16; rounding to nearest even, also to denormals. The only NaNs that
+//                       store() need cope with are quiet, with a payload that an element can hold.
 //   load_floats         of 2 * width floats, in the order that load() has for elements of another type
 //   broadcast, fma      fma(a, b, c) = a * b + c
 //   max(a, b)           b where a or b is NaN

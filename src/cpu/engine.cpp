@@ -6,8 +6,8 @@
 #include "cpu/engine.h"
 
 #include <algorithm>
-#include <cfenv>
 
+#include "cpu/parallel.h"
 #include "cpu/row.h"
 #include "cpu/totals.h"
 #include "cpu/work.h"
@@ -23,24 +23,6 @@ constexpr int64_t max_groups = 1024;
 // Rows whose segments are handed out together, and their segments.
 constexpr int64_t max_split_rows = 64;
 constexpr int64_t max_split_segments = 512;
-// Below so many elements, waking other threads takes longer than the work.
-constexpr int64_t min_parallel_elements = 1 << 16;
-
-// A thread may arrive with another rounding mode, or with denormals flushed to zero (as libraries built with
-// -ffast-math set it for their whole process), and other threads without: then results would depend on their number.
-class DefaultFloatingPoint {
-public:
-    DefaultFloatingPoint() {
-        std::fegetenv(&saved_);
-        std::fesetenv(FE_DFL_ENV);
-    }
-    ~DefaultFloatingPoint() { std::fesetenv(&saved_); }
-    DefaultFloatingPoint(const DefaultFloatingPoint &) = delete;
-    DefaultFloatingPoint &operator=(const DefaultFloatingPoint &) = delete;
-
-private:
-    std::fenv_t saved_;
-};
 
 int team_size() {
 #ifdef _OPENMP

@@ -101,5 +101,15 @@ void gradient(const void *x, void *y, int64_t count, const LogitMap &map, float 
         gradient_by<S, T, Softcapped<S>>(x, y, count, map, anchor, terms, weights);
 }
 
+template <class S, class T>
+void scale(void *x, int64_t count, float factor_value) {
+    const auto factor = S::broadcast(factor_value);
+    convert_pairs<S, T>(x, x, count, nullptr, [&](typename S::Pair v, const float *) {
+        v.a = v.a * factor;
+        v.b = v.b * factor;
+        return v;
+    });
+}
+
 }  // namespace
 }  // namespace gh::cpu

@@ -68,6 +68,9 @@ struct Kernels {
     void (*gradient)(const void *x, void *y, int64_t count, const LogitMap &map, float anchor,
                      const GradientTerms &terms, const float *weights);
 
+    // x[i] *= factor, for a factor that is no NaN with a payload.
+    void (*scale)(void *x, int64_t count, float factor);
+
     // The x of one logit, with the bits that the sweeps work with.
     double (*map)(const LogitMap &map, float logit);
 

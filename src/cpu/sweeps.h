@@ -14,7 +14,7 @@ double map_one(const LogitMap &map, float logit) {
 
 template <class S, class T>
 constexpr Kernels make_kernels() {
-    return {exp_sum<S, T>, weighted_distance<S, T>, find<S, T>,     exp_scale<S, T>, gradient<S, T>,
+    return {exp_sum<S, T>, weighted_distance<S, T>, find<S, T>,     exp_scale<S, T>, gradient<S, T>, scale<S, T>,
             map_one<S>,    load_one<S, T>,          store_one<S, T>};
 }
 

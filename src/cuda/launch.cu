@@ -5,6 +5,7 @@
 
 #include "cuda/kernels/block_row.cuh"
 #include "cuda/kernels/ring.cuh"
+#include "cuda/kernels/scale.cuh"
 #include "cuda/kernels/small_rows.cuh"
 #include "cuda/kernels/sums.cuh"
 
@@ -14,6 +15,7 @@ namespace {
 using SmallRowsKernel = void (*)(CallParameters);
 using RingKernel = void (*)(RingParameters);
 using BlockRowKernel = void (*)(CallParameters, int64_t cached_vectors);
+using ScaleKernel = void (*)(ScaleParameters);
 
 constexpr int terms_count = 3;
 
@@ -25,6 +27,7 @@ struct Kernels {
         RingKernel ring_unaligned;
         BlockRowKernel block_row;
     } of_terms[terms_count];
+    ScaleKernel scale;
 };
 
 template <typename T>
@@ -34,7 +37,8 @@ constexpr Kernels kernels_of{
     {{ring_kernel<T, true, Terms::plain>, ring_kernel<T, false, Terms::plain>, block_row_kernel<T, Terms::plain>},
      {ring_kernel<T, true, Terms::extended>, ring_kernel<T, false, Terms::extended>,
       block_row_kernel<T, Terms::extended>},
-     {ring_kernel<T, true, Terms::capped>, ring_kernel<T, false, Terms::capped>, block_row_kernel<T, Terms::capped>}}};
+     {ring_kernel<T, true, Terms::capped>, ring_kernel<T, false, Terms::capped>, block_row_kernel<T, Terms::capped>}},
+    scale_kernel<T>};
 
 const Kernels &kernels(gh_dtype dtype) {
     if (dtype == GH_DTYPE_F32) return kernels_of<float>;
@@ -207,6 +211,11 @@ cudaError_t launch(const CrossEntropy &call, const Plan &plan, const DevicePrope
         if (cudaError_t error = launch_main(call, plan, p, prepares && can_overlap, stream)) return error;
     if (p.totals == 0) return cudaSuccess;
     return launch_kernel(finish_sums_kernel, {1, sums_threads, 0, 0, can_overlap}, stream, p);
+}
+
+cudaError_t launch(const ScaleDlogits &call, const ScalePlan &plan, cudaStream_t stream) {
+    const ScaleParameters p{plan.shape, call.dlogits, call.dlogits_row_stride, call.dloss_ptr};
+    return launch_kernel(kernels(call.dtype).scale, {plan.blocks, scale_threads, 0, 0, false}, stream, p);
 }
 
 size_t workspace_size(const DeviceProperties &device) {

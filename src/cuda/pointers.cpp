@@ -1,6 +1,5 @@
 #include "cuda/pointers.h"
 
-#include "arguments.h"
 #include "status.h"
 
 namespace gh::cuda {
@@ -43,8 +42,8 @@ gh_status check_pointer(const Driver &driver, const Device &device, int ordinal,
 
 }  // namespace
 
-gh_status check_pointers(const Driver &driver, const Device &device, int ordinal, const CrossEntropy &call) {
-    for (const Argument &argument : Arguments(call))
+gh_status check_pointers(const Driver &driver, const Device &device, int ordinal, const Arguments &arguments) {
+    for (const Argument &argument : arguments)
         if (argument.bytes > 0)
             if (gh_status status = check_pointer(driver, device, ordinal, argument)) return status;
     return GH_SUCCESS;

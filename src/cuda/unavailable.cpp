@@ -18,6 +18,10 @@ gh_status cross_entropy(const CrossEntropy &call, gh_stream stream) {
     return call.batch == 0 ? GH_SUCCESS : no_cuda(stream);
 }
 
+gh_status scale_dlogits(const ScaleDlogits &call, gh_stream stream) {
+    return call.batch == 0 ? GH_SUCCESS : no_cuda(stream);
+}
+
 gh_status workspace_size(gh_stream stream, size_t &) {
     return no_cuda(stream);
 }

@@ -217,4 +217,19 @@ Plan plan_ring_of_team(const Shape &shape, const DeviceProperties &device, int c
     return plan_ring(shape, team_of(cluster_blocks, team_warps, device), device);
 }
 
+// A team is no larger than a row has vectors, and at most a warp.
+ScalePlan plan_scale(int element_bytes, int64_t rows, int64_t row_elements, const DeviceProperties &device) {
+    const int64_t vectors = row_elements / (16 / element_bytes);
+    ScalePlan plan{};
+    plan.shape.rows = rows;
+    plan.shape.row_elements = row_elements;
+    while (1 << plan.shape.team_shift < warp_lanes && 1 << plan.shape.team_shift < vectors) plan.shape.team_shift++;
+    const int64_t lanes = 1 << plan.shape.team_shift;
+    plan.shape.tiles_per_row = std::max<int64_t>(1, divide_up(vectors, lanes * scale_vectors_per_lane));
+    const int64_t teams_per_block = scale_threads / lanes;
+    const int64_t at_once = static_cast<int64_t>(device.multiprocessors) * scale_blocks_per_multiprocessor;
+    plan.blocks = clamp_to_int(std::min(divide_up(rows * plan.shape.tiles_per_row, teams_per_block), at_once));
+    return plan;
+}
+
 }  // namespace gh

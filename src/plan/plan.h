@@ -68,4 +68,14 @@ Plan plan_cross_entropy(const Shape &shape, const DeviceProperties &device);
 // to a cluster, all ring_warps share a row.
 Plan plan_ring_of_team(const Shape &shape, const DeviceProperties &device, int cluster_blocks, int team_warps);
 
+// ---- Scaling a gradient ----
+
+struct ScalePlan {
+    int blocks;
+    ScaleShape shape;
+};
+
+// Of rows that have something between them, or of one.
+ScalePlan plan_scale(int element_bytes, int64_t rows, int64_t row_elements, const DeviceProperties &device);
+
 }  // namespace gh

@@ -27,6 +27,8 @@ static gh_status (*const with_options)(const void *, void *, gh_dtype, const voi
 static gh_status (*const backward)(const void *, void *, gh_dtype, const void *, int64_t, int64_t, const void *,
                                    const float *, const gh_cross_entropy_options *,
                                    gh_stream) = gh_cross_entropy_backward;
+static gh_status (*const scale)(void *, gh_dtype, int64_t, int64_t, int64_t, const float *,
+                                gh_stream) = gh_scale_dlogits;
 static gh_status (*const workspace_size)(gh_stream, size_t *) = gh_cross_entropy_workspace_size;
 
 /* Where a field lies, and what type it has: assigning its address to a pointer of exactly that type. */
@@ -100,6 +102,7 @@ static void check_options_call(void) {
     gh_cross_entropy_options options = GH_CROSS_ENTROPY_OPTIONS_INIT;
     const float logits[4] = {3.0f, 3.0f, 1.0f, 2.0f};
     const int32_t labels[2] = {1, -7};
+    const float factor = -0.5f;
     double statistics[2 * GH_ROW_STATISTICS_BYTES / sizeof(double)];
     float dlogits[4] = {9.0f, 9.0f, 9.0f, 9.0f}, again[4] = {9.0f, 9.0f, 9.0f, 9.0f}, loss = 8.0f;
     size_t size = 77;
@@ -124,6 +127,10 @@ static void check_options_call(void) {
     EXPECT(with_options(logits, dlogits, GH_DTYPE_F32, labels, 2, 2, &options, GH_STREAM_HOST) ==
            GH_ERROR_INVALID_VALUE);
     EXPECT(strstr(last_error(), "options.softcap = -1") != NULL);
+
+    again[0] = 3.0f;
+    EXPECT(scale(again, GH_DTYPE_F32, 1, 1, 0, &factor, GH_STREAM_HOST) == GH_SUCCESS);
+    EXPECT(again[0] == -1.5f);
 
     EXPECT(workspace_size(GH_STREAM_HOST, &size) == GH_SUCCESS);
     EXPECT(size == 0);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <iterator>
 #include <ostream>
+#include <string>
 #include <vector>
 
 #include "plan/plan.h"
@@ -336,6 +337,43 @@ TEST(Planner, TinyUnalignedRowsDoNotShareBlocksOfWarps) {
             EXPECT_EQ(plan.ring.team_warps, 1) << vocab;
         }
     }
+}
+
+// ---- Scaling a gradient ----
+
+TEST(Planner, ScalingCoversEveryRowWithAsFewBlocksAsRunAtOnce) {
+    for (const NamedDevice &device : devices)
+        for (int element_bytes : {2, 4})
+            for (int64_t elements : vocabularies())
+                for (int64_t rows : {int64_t{1}, int64_t{2}, int64_t{33}, int64_t{8192}, int64_t{1} << 33}) {
+                    if (elements > INT64_MAX / element_bytes / rows) continue;
+                    const gh::ScalePlan plan = gh::plan_scale(element_bytes, rows, elements, device.properties);
+                    SCOPED_TRACE(std::string(device.name) + ": " + std::to_string(rows) + " rows of " +
+                                 std::to_string(elements));
+                    const int64_t vectors = elements / (16 / element_bytes), lanes = 1 << plan.shape.team_shift;
+                    ASSERT_EQ(plan.shape.rows, rows);
+                    ASSERT_EQ(plan.shape.row_elements, elements);
+                    ASSERT_LE(lanes, gh::warp_lanes);
+                    ASSERT_GE(plan.shape.tiles_per_row, 1);  // the first also has what is not in vectors
+                    const int64_t tile = lanes * gh::scale_vectors_per_lane;
+                    ASSERT_GE(plan.shape.tiles_per_row * tile, vectors);
+                    ASSERT_LT((plan.shape.tiles_per_row - 1) * tile, std::max<int64_t>(vectors, 1));
+                    ASSERT_GE(plan.blocks, 1);
+                    ASSERT_LE(plan.blocks, device.properties.multiprocessors * gh::scale_blocks_per_multiprocessor);
+                    // No block is without a tile.
+                    ASSERT_LT((plan.blocks - 1) * (gh::scale_threads / lanes), rows * plan.shape.tiles_per_row);
+                }
+}
+
+TEST(Planner, ScalingSharesShortRowsAmongFewLanes) {
+    const auto lanes = [](int64_t elements) {
+        return 1 << gh::plan_scale(2, 1000, elements, h200.properties).shape.team_shift;
+    };
+    EXPECT_EQ(lanes(1), 1);
+    EXPECT_EQ(lanes(16), 2);
+    EXPECT_EQ(lanes(17), 2);
+    EXPECT_EQ(lanes(100), 16);
+    EXPECT_EQ(lanes(50257), 32);
 }
 
 }  // namespace

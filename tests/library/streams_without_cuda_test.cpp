@@ -53,6 +53,7 @@ TEST(StreamsWithoutCuda, SoDoTheCallsWithOptions) {
         size_t size = 9;
         EXPECT_EQ(gh_cross_entropy_workspace_size(stream, &size), expected) << gh_last_error();
         EXPECT_EQ(size, 9u);
+        EXPECT_EQ(gh_scale_dlogits(dlogits, GH_DTYPE_F32, 2, 2, 0, lse, stream), expected) << gh_last_error();
     }
     for (float value : dlogits) EXPECT_EQ(value, 9);
     EXPECT_EQ(loss, 9);

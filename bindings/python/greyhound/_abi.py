@@ -150,5 +150,17 @@ FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
             "stream": gh_stream,
         },
     ),
+    "gh_scale_dlogits": (
+        gh_status,
+        {
+            "dlogits": ctypes.c_void_p,
+            "dtype": gh_dtype,
+            "batch": ctypes.c_int64,
+            "vocab": ctypes.c_int64,
+            "dlogits_row_stride": ctypes.c_int64,
+            "dloss_ptr": ctypes.c_void_p,
+            "stream": gh_stream,
+        },
+    ),
     "gh_cross_entropy_workspace_size": (gh_status, {"stream": gh_stream, "size": ctypes.c_void_p}),
 }

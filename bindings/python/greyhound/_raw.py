@@ -43,7 +43,7 @@ class Call:
         self._labels = labels
         self._dlogits: Array | None = None
         options.label_dtype = _LABEL_DTYPES[labels.dtype]
-        options.logits_row_stride = self._row_stride("logits", described)
+        options.logits_row_stride = _row_stride("logits", described)
 
     def add_dlogits(self, dlogits: Any) -> None:
         self._dlogits = array = self._add("dlogits", dlogits, written=True)
@@ -52,7 +52,7 @@ class Call:
                 f"dlogits: expected {self._logits.dtype} {list(self._logits.shape)} as logits is, "
                 f"got {array.dtype} {list(array.shape)}"
             )
-        self._options.dlogits_row_stride = self._row_stride("dlogits", array)
+        self._options.dlogits_row_stride = _row_stride("dlogits", array)
 
     def add_dloss(self, dloss: Any) -> None:
         if hasattr(dloss, "__float__") and not hasattr(dloss, "shape"):
@@ -100,13 +100,6 @@ class Call:
         if written:
             self._written.append(array)
         return found
-
-    def _row_stride(self, name: str, array: Array) -> int:
-        row, column = array.strides
-        if self.batch and self.vocab > 1 and column != 1:
-            raise ValueError(f"{name}: its rows must be contiguous, has strides of {list(array.strides)} elements")
-        # A single row's stride may be any number.
-        return row if self.batch > 1 else 0
 
     @staticmethod
     def _require_contiguous(name: str, array: Array) -> None:
@@ -164,6 +157,14 @@ class Call:
             _arrays.was_written(array)
 
 
+def _row_stride(name: str, array: Array) -> int:
+    (batch, vocab), (row, column) = array.shape, array.strides
+    if batch and vocab > 1 and column != 1:
+        raise ValueError(f"{name}: its rows must be contiguous, has strides of {list(array.strides)} elements")
+    # A single row's stride may be any number.
+    return row if batch > 1 else 0
+
+
 def _current_device(logits: Array, handle: int) -> Any:
     """Handle 0 names no device: it is the default stream of whichever is current. PyTorch can change that."""
     torch = sys.modules.get("torch")
@@ -183,6 +184,33 @@ def cross_entropy_with_grad(
     )
     call.run_short(logits, sums)
     return sums[0], sums[1], sums[2]
+
+
+def scale_dlogits(dlogits: Any, dloss: Any, stream: int | None) -> None:
+    gradient = _arrays.describe("dlogits", dlogits, written=True)
+    factor = _arrays.describe("dloss", dloss)
+    if gradient.dtype not in _DTYPES:
+        raise TypeError(f"dlogits: expected float32, float16 or bfloat16, got {gradient.dtype}")
+    if factor.dtype != "float32":
+        raise TypeError(f"dloss: expected float32, got {factor.dtype}")
+    if len(gradient.shape) != 2:
+        raise ValueError(f"dlogits: expected the shape [batch, vocab], got {list(gradient.shape)}")
+    if factor.size != 1:
+        raise ValueError(f"dloss: expected one number, got the shape {list(factor.shape)}")
+    handle = _arrays.stream_of({"dlogits": gradient, "dloss": factor}, stream)
+    library = _library.load()
+    with _current_device(gradient, handle):
+        status = library.gh_scale_dlogits(
+            gradient.address,
+            _DTYPES[gradient.dtype],
+            *gradient.shape,
+            _row_stride("dlogits", gradient),
+            factor.address,
+            handle,
+        )
+    if status:
+        raise_status(library, status)
+    _arrays.was_written(dlogits)
 
 
 def workspace_size(stream: int | None) -> int:

@@ -196,6 +196,19 @@ def backward(
     return dlogits
 
 
+def scale(dlogits: torch.Tensor, dloss: torch.Tensor) -> None:
+    """Multiplies contiguous ``dlogits`` by one float32 of the same device, in place."""
+    call(
+        _library.load().gh_scale_dlogits,
+        dlogits,
+        dlogits.data_ptr(),
+        _DTYPES[dlogits.dtype],
+        *dlogits.shape,
+        0,
+        dloss.data_ptr(),
+    )
+
+
 def _options(
     logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, loss_options: LossOptions
 ) -> _abi.gh_cross_entropy_options:

@@ -17,6 +17,7 @@ from greyhound.kernels.cross_entropy import (
     cross_entropy_kernel,
     cross_entropy_with_grad_kernel,
     cross_entropy_workspace_size,
+    scale_dlogits_kernel,
 )
 
 BATCH, VOCAB = 17, 129
@@ -188,6 +189,29 @@ def test_no_rows(generator):
     cross_entropy_backward_kernel(logits, target, logits, row_statistics=statistics)
 
 
+@pytest.mark.parametrize("kind", HAND_OVER)
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+def test_scale_dlogits(generator, kind, name):
+    if name == "bfloat16":
+        dtype = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed").bfloat16
+        if kind != "numpy":
+            pytest.skip("NumPy's bfloat16 cannot be handed over")
+    else:
+        dtype = np.dtype(name)
+    hand_over = HAND_OVER[kind]
+    for columns in (VOCAB, VOCAB + 3):  # the last 3 lie between the rows
+        memory = generator.standard_normal((BATCH, columns)).astype(dtype)
+        dlogits = memory[:, :VOCAB]
+        for factor in (1.0, float(generator.uniform(-3, 3)), 0.0):
+            dloss = np.asarray(factor, np.float32)
+            expected = memory.copy()
+            expected[:, :VOCAB] = (dlogits.astype(np.float32) * dloss).astype(dtype)
+            scale_dlogits_kernel(hand_over(dlogits), hand_over(dloss))
+            assert memory.tobytes() == expected.tobytes()
+    empty = np.empty((0, 5), np.float32)
+    scale_dlogits_kernel(hand_over(empty), hand_over(np.ones(1, np.float32)))
+
+
 def test_int32_targets(generator):
     memory = Memory(generator)
     cross_entropy_kernel(memory.logits, memory.target.astype(np.int32), row_loss=memory.row_loss)
@@ -303,6 +327,38 @@ def test_refuses_and_writes_nothing(generator, case):
         cross_entropy_kernel(**arguments)
     np.testing.assert_array_equal(memory.logits, before)
     assert np.all(memory.dlogits == 7) and np.all(memory.row_loss == 7)
+
+
+SCALE_REFUSED = {
+    # what is wrong: (changed arguments, exception, in the message)
+    "a list": (lambda m: {"dlogits": [[0.0]]}, TypeError, "dlogits: expected a torch.Tensor .* got list"),
+    "float64": (lambda m: {"dlogits": m.dlogits.astype(np.float64)}, TypeError, "dlogits: expected float32.*float64"),
+    "one row": (lambda m: {"dlogits": m.dlogits[0]}, ValueError, r"dlogits: .* \[batch, vocab\], got \[129\]"),
+    "columns": (lambda m: {"dlogits": np.asfortranarray(m.dlogits)}, ValueError, "dlogits: its rows must be contig"),
+    "read-only": (lambda m: {"dlogits": read_only(m.dlogits)}, ValueError, "dlogits: read-only"),
+    "no classes": (lambda m: {"dlogits": m.dlogits[:, :0]}, ValueError, "vocab = 0"),
+    "overlapping rows": (
+        lambda m: {"dlogits": np.lib.stride_tricks.as_strided(m.dlogits, (BATCH, VOCAB), (4, 4))},
+        ValueError,
+        "dlogits_row_stride = 1",
+    ),
+    "a number": (lambda m: {"dloss": 2.0}, TypeError, "dloss: expected a torch.Tensor .* got float"),
+    "double dloss": (lambda m: {"dloss": m.dloss.astype(np.float64)}, TypeError, "dloss: expected float32.*float64"),
+    "two factors": (lambda m: {"dloss": m.row_dloss[:2]}, ValueError, r"dloss: expected one number, .* \[2\]"),
+    "a NumPy scalar": (lambda m: {"dloss": m.dlogits[3, 5]}, TypeError, "dloss: expected a torch.Tensor"),
+    "part of itself": (lambda m: {"dloss": m.dlogits[3, 5:6]}, ValueError, "dloss_ptr = .* overlaps dlogits"),
+    "cuda": (lambda m: {"dloss": FakeCudaArray((1,), "<f4")}, ValueError, "dloss: on cuda, but dlogits is on cpu"),
+    "stream on the CPU": (lambda m: {"stream": 0}, ValueError, "stream: given, but dlogits is on the CPU"),
+}
+
+
+@pytest.mark.parametrize("case", SCALE_REFUSED)
+def test_scale_refuses_and_writes_nothing(generator, case):
+    memory = Memory(generator)
+    change, exception, message = SCALE_REFUSED[case]
+    with pytest.raises(exception, match=message):
+        scale_dlogits_kernel(**{"dlogits": memory.dlogits, "dloss": memory.dloss, **change(memory)})
+    assert np.all(memory.dlogits == 7)
 
 
 @pytest.mark.parametrize("both", [False, True])
@@ -458,6 +514,9 @@ def test_cuda_matches_float64(generator, kind, reduction):
     )
     torch.cuda.synchronize()
     assert torch.equal(again.view(torch.int32), tensors["dlogits"].view(torch.int32))
+    scale_dlogits_kernel(hand_over(again), given["dloss"])
+    torch.cuda.synchronize()
+    assert torch.equal(again, tensors["dlogits"] * tensors["dloss"])
 
 
 def test_cupy_s_current_stream_is_used(generator):

@@ -140,7 +140,7 @@ def check_loss_and_gradient(generator, device, dtype, shape, loss, reduction):
     expected = oracle.Options(
         as_numpy(before), target.cpu().numpy(), name(dtype), reduction=reduction, dloss=upstream, **theirs
     )
-    if device == "cpu" and reduction != "none" and dtype is not torch.float16:
+    if reduction != "none" and dtype is not torch.float16:
         # The gradient is made in the forward pass and scaled in backward: rounded to the dtype, then once more.
         roundoff, step = oracle.ROUNDOFF[name(dtype)]
         extra = roundoff * (np.abs(expected.dlogits.exact) + expected.dlogits.bound) + step * (1 + float(upstream))
@@ -346,6 +346,48 @@ def test_backward_twice(generator, device, reduction, upstream):
         torch.autograd.grad(loss, logits)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=name)
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_every_backward_scales_the_same_gradient(generator, device, reduction, dtype):
+    # Logits close to each other, and factors that are powers of two: nothing underflows, and no product is rounded.
+    logits, target = draw(generator, (6, 80), device)
+    logits = (logits.detach() / 32).to(dtype).requires_grad_()
+    loss = cross_entropy(logits, target, reduction=reduction)
+    (once,) = torch.autograd.grad(cross_entropy(logits, target, reduction=reduction), logits)
+    for factor, retain_graph in ((1, True), (4, True), (-0.5, True), (1, True), (2, False)):
+        dloss = torch.tensor(factor, dtype=torch.float32, device=device)
+        (gradient,) = torch.autograd.grad(loss, logits, dloss, retain_graph=retain_graph)
+        assert same_bits(gradient, factor * once)
+        gradient.zero_()
+
+
+def test_the_gradient_is_made_in_the_forward_pass_where_it_can_be(generator, device, monkeypatch):
+    from greyhound import _torch
+
+    made = []
+    forward = _torch.forward
+
+    def spy(*arguments, **keywords):
+        done = forward(*arguments, **keywords)
+        made.append((done.dlogits is not None, done.statistics is not None))
+        return done
+
+    monkeypatch.setattr(_torch, "forward", spy)
+    for dtype in DTYPES:
+        for reduction in REDUCTIONS:
+            leaf, target = draw(generator, (6, 80), device, dtype)
+            early = reduction != "none" and dtype is not torch.float16
+            cross_entropy(leaf, target, reduction=reduction)
+            assert made.pop() == (early, not early)
+            cross_entropy(1 * leaf, target, reduction=reduction, inplace_backward=True)
+            assert made.pop() == (False, True)
+            cross_entropy(leaf.detach(), target, reduction=reduction)
+            assert made.pop() == (False, False)
+            with torch.no_grad():
+                cross_entropy(leaf, target, reduction=reduction)
+            assert made.pop() == (False, False)
+
+
 @pytest.mark.parametrize("function", ["cross_entropy", "log_prob_and_entropy"])
 def test_double_backward_is_refused(generator, device, function):
     logits, target = draw(generator, (6, 8), device)
@@ -400,8 +442,8 @@ def test_inplace_backward_takes_the_logits_memory(generator, device, function, d
 
     with_statistics = gradient_of(True)
     expected = gradient_of(False)
-    if device == "cpu" and function in ("mean", "sum") and dtype is not torch.float16:
-        # Out of place, the CPU scales a gradient that was rounded already. Either is a product of up to four factors in
+    if function in ("mean", "sum") and dtype is not torch.float16:
+        # Out of place, a gradient is scaled that was rounded already. Either is a product of up to four factors in
         # fp32, in another order: then one is rounded once and the other twice.
         roundoff, step = oracle.ROUNDOFF[name(dtype)]
         bound = (8 * oracle.E + 3 * roundoff) * expected.double().abs() + 4 * step

@@ -200,7 +200,7 @@ def test_functional_scale_is_not_rounded_to_the_dtype(generator, device, dtype):
     size = cross_entropy_workspace_size(None if device == "cpu" else 0)
     workspace = torch.empty(size, dtype=torch.uint8, device=device)
     # Where the gradient is made in the forward pass already, it is scaled afterwards, in float32.
-    scaled_later = device == "cpu" and dtype is not torch.float16
+    scaled_later = dtype is not torch.float16
     cross_entropy_kernel(
         logits,
         target,
@@ -407,6 +407,18 @@ def test_functional_uses_no_more_memory_than_the_gradient(cuda, generator):
         # Beside it: 32 bytes a row, the workspace, and single numbers; in blocks of 512 bytes.
         assert copies * size <= used < copies * size + 512 * 64 + cross_entropy_workspace_size() + 4096
         del gradient
+
+
+def test_functional_keeps_the_gradient_instead_of_the_logits(cuda, generator):
+    leaf, target = draw(generator, 512, 32000, cuda, torch.bfloat16)
+    leaf.requires_grad_()
+    size = leaf.numel() * leaf.element_size()
+    cross_entropy(1 * leaf, target).backward()
+    before = torch.cuda.memory_allocated()
+    loss = cross_entropy(1 * leaf, target)
+    # Beside it: single numbers, in blocks of 512 bytes.
+    assert size <= torch.cuda.memory_allocated() - before < size + 4096
+    del loss
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])

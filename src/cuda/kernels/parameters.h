@@ -161,4 +161,24 @@ struct RingShape {
 
 struct RingParameters : CallParameters, RingShape {};
 
+// ---- scale_kernel --------------------------------------------------------------------------------
+
+constexpr int scale_threads = 512;
+constexpr int scale_blocks_per_multiprocessor = 2;
+constexpr int scale_vectors_per_lane = 4;
+
+// How scale_kernel shares the rows out.
+struct ScaleShape {
+    int64_t rows;
+    int64_t row_elements;
+    int64_t tiles_per_row;
+    int team_shift;  // log2 of the lanes that share a tile
+};
+
+struct ScaleParameters : ScaleShape {
+    void *dlogits;
+    int64_t row_stride;
+    const float *dloss_ptr;
+};
+
 }  // namespace gh

@@ -4,8 +4,10 @@
     The short call: three sums, and the gradient in place of the logits.
 ``cross_entropy_kernel``, ``cross_entropy_backward_kernel``
     Every option of the library. They allocate nothing: all that they write is given by the caller.
+``scale_dlogits_kernel``
+    A gradient times an upstream gradient that is in device memory; not touched if that is 1.
 ``cross_entropy_workspace_size``
-    What these two want of scratch memory on a CUDA device.
+    What the two with every option want of scratch memory on a CUDA device.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ __all__ = [
     "cross_entropy_kernel",
     "cross_entropy_with_grad_kernel",
     "cross_entropy_workspace_size",
+    "scale_dlogits_kernel",
 ]
 
 #: Bytes of ``row_statistics`` for each row.
@@ -261,6 +264,29 @@ def cross_entropy_backward_kernel(
     lse = None if row_lse is None else call.add("row_lse", row_lse, (call.batch,), "float32").address
     call.add_workspace(workspace)
     call.run(stream, statistics, lse)
+
+
+def scale_dlogits_kernel(dlogits: Any, dloss: Any, *, stream: int | None = None) -> None:
+    """Multiplies a gradient by ``dloss``, in place. If that is exactly 1, the gradient is neither read nor written.
+
+    For an upstream gradient that is known only when the gradient has been computed, and that nobody wants to wait
+    for. The gradient, already rounded to its dtype, is multiplied in float32 and rounded a second time;
+    ``cross_entropy_backward_kernel`` rounds once. Prefer that for float16 with the reduction
+    ``"mean"``: there a gradient may have been rounded to 0 before a loss scale reaches it.
+
+    Args:
+        dlogits: ``[batch, vocab]``, float32, float16 or bfloat16; the rows contiguous, and at least ``vocab``
+            elements apart. What lies between them stays as it is. Arrays and streams are as for
+            ``cross_entropy_kernel``.
+        dloss: an array of one float32, read when the stream gets there.
+        stream: the handle of a CUDA stream to use instead.
+
+    Raises:
+        As ``cross_entropy_with_grad_kernel`` does.
+    """
+    from greyhound import _raw
+
+    _raw.scale_dlogits(dlogits, dloss, stream)
 
 
 def cross_entropy_workspace_size(stream: int | None = 0) -> int:

@@ -1,17 +1,21 @@
 """Losses as functions of PyTorch tensors, with autograd.
 
-How the gradient comes about. The forward pass saves 32 bytes per row, and the
-backward pass turns the logits into the gradient with one more read of them: the
-upstream gradient, the mean's divisor and all factors are multiplied in float32,
-and the result is rounded once. That is three transfers of the logits' size, and
-no memory of that size but the gradient's, whatever the upstream gradient is:
-nothing has to be known of it beforehand, and nothing waits to find it out.
+How the gradient comes about, in one of two ways.
 
-Computing the gradient in the forward pass already would be two transfers, and two
-more in backward to scale it by an upstream gradient other than 1. On the CPU, where
-it can be seen whether it is 1, the reductions "mean" and "sum" do that; but never
-for float16, where a gradient divided by the number of rows would be rounded
-to 0 before a loss scale could save it.
+In the forward pass already: "mean" and "sum" of float32 and bfloat16. One read of the
+logits and one write of the gradient, and the logits need not be kept. The
+backward pass hands the gradient out, multiplied in place by the upstream gradient
+unless that is 1. The device finds out whether it is: nobody waits for the answer. A
+gradient that is multiplied is rounded a second time; but these two dtypes have float32's
+range, so that none was rounded to 0 before that.
+
+In the backward pass: all else. The forward pass saves 32 bytes per row, and the
+backward pass turns the logits into the gradient with one more read of them. All
+factors are multiplied in float32, and the result is rounded once. float16 needs
+that: a gradient divided by the number of rows would be rounded to 0 before a loss
+scale could save it. "none" needs it, since its upstream gradients differ from row to row;
+``inplace_backward`` does, since its memory is the logits' until then; and a compiler sees
+operators, which may not write into what they were given.
 """
 
 from __future__ import annotations
@@ -317,9 +321,7 @@ class _CrossEntropy(torch.autograd.Function):
     ) -> Any:
         ctx.options = options
         ctx.inplace_backward = inplace_backward
-        ctx.gradient_ready = (
-            logits.is_cpu and options.reduction != "none" and logits.dtype is not torch.float16 and not inplace_backward
-        )
+        ctx.gradient_ready = options.reduction != "none" and logits.dtype is not torch.float16 and not inplace_backward
         loss, dlogits, statistics, *others = _torch.forward(
             logits,
             target,
@@ -361,15 +363,12 @@ def _with_others(ctx: Any, loss: torch.Tensor, others: Sequence[torch.Tensor | N
 _keeps_graph: Callable[[], bool] = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
 
 
-def _scaled(dlogits: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
-    """``factor * dlogits``, on the CPU, multiplied in float32 and rounded once. Takes ``dlogits``'s memory, unless
-    the graph is kept for another backward."""
-    keep = _keeps_graph()
-    if factor.item() == 1:
-        return dlogits.clone() if keep else dlogits
-    # As a [1, 1] tensor the factor takes part in type promotion: the product is formed in float32.
-    out = torch.empty_like(dlogits) if keep else dlogits
-    return torch.mul(dlogits, factor.reshape(1, 1), out=out)
+def _scaled(dlogits: torch.Tensor, dloss: torch.Tensor) -> torch.Tensor:
+    """``dloss * dlogits``, multiplied in float32. In ``dlogits``'s memory, unless another backward may want that."""
+    if _keeps_graph():
+        dlogits = dlogits.clone()
+    _torch.scale(dlogits, dloss)
+    return dlogits
 
 
 class _WithoutGradient(torch.autograd.Function):

@@ -172,5 +172,15 @@ extern "C" {
         stream: gh_stream,
     ) -> gh_status;
 
+    pub fn gh_scale_dlogits(
+        dlogits: *mut c_void,
+        dtype: gh_dtype,
+        batch: i64,
+        vocab: i64,
+        dlogits_row_stride: i64,
+        dloss_ptr: *const f32,
+        stream: gh_stream,
+    ) -> gh_status;
+
     pub fn gh_cross_entropy_workspace_size(stream: gh_stream, size: *mut usize) -> gh_status;
 }

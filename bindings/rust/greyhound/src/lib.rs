@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | loss and gradient in place, in one call | [`cross_entropy_fwd_bwd`] | [`cross_entropy_fwd_bwd_on_stream`] |
 //! | every option, output and pass | [`HostCall`] | [`StreamCall`] |
+//! | a gradient times an upstream gradient | | [`scale_dlogits`] |
 //!
 //! ```
 //! use greyhound::{cross_entropy_fwd_bwd, Options};
@@ -40,8 +41,8 @@
 //! ```
 //!
 //! The computation, its special values and its promises about summation are those of the functions
-//! in the C header `greyhound/greyhound.h`: `gh_cross_entropy_fwd_bwd`, `gh_cross_entropy` and
-//! `gh_cross_entropy_backward`.
+//! in the C header `greyhound/greyhound.h`: `gh_cross_entropy_fwd_bwd`, `gh_cross_entropy`,
+//! `gh_cross_entropy_backward` and `gh_scale_dlogits`.
 
 #![warn(missing_docs)]
 
@@ -61,7 +62,7 @@ pub use error::{Error, ErrorKind};
 pub use host_call::{HostCall, Saved, Totals};
 pub use label::Label;
 pub use loss::{Loss, Reduction};
-pub use stream_call::{workspace_size, RowStatistics, SavedPointer, StreamCall};
+pub use stream_call::{scale_dlogits, workspace_size, RowStatistics, SavedPointer, StreamCall};
 
 /// The version of the loaded library, such as `"0.1.0"`.
 pub fn version() -> &'static str {

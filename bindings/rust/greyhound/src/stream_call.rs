@@ -296,6 +296,43 @@ impl StreamCall {
     }
 }
 
+/// Multiplies a gradient by `*dloss_ptr`, in place: an upstream gradient that was not known when the
+/// gradient was computed. If it is exactly 1, the gradient is neither read nor written.
+///
+/// The gradient, already rounded to `T`, is multiplied in `f32` and rounded once more, which
+/// [`StreamCall::backward`] does not do: prefer that for [`F16`](crate::F16) with
+/// [`Reduction::Mean`](crate::Reduction::Mean), where a gradient may have become 0 before a loss scale
+/// reaches it.
+///
+/// `dlogits` is `[batch, vocab]`, with `row_stride` elements from one row to the next, or 0 for `vocab`.
+///
+/// # Errors
+/// See [`StreamCall`].
+///
+/// # Safety
+/// Until the stream has done the work,
+/// - `dlogits` is valid for reading and writing `[batch, vocab]` elements in rows of the given stride,
+///   and `dloss_ptr` for reading one number, in memory that the stream's device can access;
+/// - nothing else writes that memory, or reads `dlogits`;
+/// - `stream` is a live stream.
+pub unsafe fn scale_dlogits<T: Element>(
+    dlogits: *mut T,
+    (batch, vocab): (usize, usize),
+    row_stride: usize,
+    dloss_ptr: *const f32,
+    stream: *mut c_void,
+) -> Result<(), Error> {
+    Error::check(sys::gh_scale_dlogits(
+        dlogits.cast(),
+        dtype_of::<T>(),
+        size("batch", batch)?,
+        size("vocab", vocab)?,
+        size("row_stride", row_stride)?,
+        dloss_ptr,
+        stream.cast(),
+    ))
+}
+
 /// How many bytes of workspace suffice for any [`StreamCall`] on `stream`. Depends only on the
 /// stream's device.
 ///
