@@ -113,6 +113,8 @@ RingShape ring_shape(const Shape &shape, const Team &team, const DevicePropertie
     // Two rows under way suffice unless some warp could have all of two rows in its ring, or need not keep any.
     fit(2);
     if (!shape.computes_gradient || ring.slots - ring.stores_pending >= 2 * chunks.least) fit(4);
+    // The backward pass alone keeps nothing, and loads that are too far ahead of the stores only disturb those.
+    if (!shape.computes_outputs) ring.slots = std::min(ring.slots, ring_backward_slots);
     ring.layout = RingLayout(ring.slots, ring.exchanges, team.cluster_blocks, planes);
     return ring;
 }

@@ -118,10 +118,8 @@ class BlockRow {
     }
 
     __device__ void combine_lanes(Part &part) const {
-        if constexpr (extended)
-            part.sum = combine_warp(scale, part.sum, part.moments);
-        else
-            part.sum = combine_warp(scale, part.sum);
+        if constexpr (extended) combine_warp(p, scale, part.sum, part.moments);
+        part.sum = combine_warp(scale, part.sum);
         // One thread of the block has the label's value, all others have 0.
         part.target = sum_warp(part.target);
     }

@@ -120,6 +120,7 @@ constexpr int small_rows_max_vectors = 32 * 8;
 
 constexpr int ring_warps = 16;  // of one block
 constexpr int ring_max_slots = 16;
+constexpr int ring_backward_slots = 8;  // of the backward pass alone
 constexpr int ring_chunk_shift = 7;
 constexpr int ring_chunk_vectors = 1 << ring_chunk_shift;  // of 16 bytes
 constexpr int ring_chunk_bytes = ring_chunk_vectors * 16;

@@ -247,7 +247,6 @@ class RingWarp {
             row.chunks_summed = 0;
             row.sum = ExpSum();
             row.target = 0.0f;
-            row.factors = load_factors(p, row.index, row.label);
             if (extended) {
                 row.moments = Moments();
                 row.target_logit = 0.0f;
@@ -411,19 +410,28 @@ class RingWarp {
         row.moments.best_column = row.chunks_summed;  // until find_best_column()
     }
 
-    // From the chunk to the column. The chunk may have left the ring, so it is read from memory.
+    // From the chunk to the column. The chunk is read from the ring if it is still there, else from memory.
     __device__ void find_best_column(Row &row) const {
         const int chunk = row.moments.best_column;
         if (chunk == INT_MAX) return;
         const Partition &partition = partition_of(row.place);
-        const uint4 *const vectors = first_chunk(logits_row(row.index), row.place) + offset(partition, chunk);
+        const int behind = partition.chunks() - chunk;  // chunks of the row from this one on
+        const uint4 *vectors = first_chunk(logits_row(row.index), row.place) + offset(partition, chunk);
+        if (behind <= resident(partition))
+            vectors = chunk_in_ring(sum_slot >= behind ? sum_slot - behind : sum_slot - behind + p.slots);
         const int first_of_chunk = first_column(row, chunk);
         int column = INT_MAX;
-        for (int i = lane; i < partition.size(chunk); i += warp_lanes) {
-            if (i < skip(row.place, chunk)) continue;
+        uint4 x[vectors_per_lane];
+#pragma unroll
+        for (int i = 0; i < vectors_per_lane; i++)
+            if (i * warp_lanes + lane < partition.size(chunk)) x[i] = vectors[i * warp_lanes + lane];
+#pragma unroll
+        for (int i = 0; i < vectors_per_lane; i++) {
+            const int vector = i * warp_lanes + lane;
+            if (vector < skip(row.place, chunk) || vector >= partition.size(chunk)) continue;
             float f[per_vector];
-            Element<T>::unpack(vectors[i], f);
-            const int first = first_of_chunk + i * per_vector;
+            Element<T>::unpack(x[i], f);
+            const int first = first_of_chunk + vector * per_vector;
 #pragma unroll
             for (int k = 0; k < per_vector; k++)
                 if (f[k] == row.moments.best && first + k != row.label) column = min(column, first + k);
@@ -520,10 +528,8 @@ class RingWarp {
                 row.sum = combine(scale, row.sum, {max, scale.exp_minus(logit, max)});
             }
         }
-        if constexpr (extended)
-            row.sum = combine_warp(scale, row.sum, row.moments);
-        else
-            row.sum = combine_warp(scale, row.sum);
+        if constexpr (extended) combine_warp(p, scale, row.sum, row.moments);
+        row.sum = combine_warp(scale, row.sum);
         const unsigned owners = __ballot_sync(~0u, owner);
         if (owners != 0) {
             row.target = __shfl_sync(~0u, row.target, __ffs(owners) - 1);
@@ -556,9 +562,14 @@ class RingWarp {
     // This warp's part of a row's sums, as it is sent.
     __device__ static float2 part_of(const Row &row, int plane) {
         if (plane == 0) return make_float2(row.sum.max, row.sum.sum);
-        if (plane == 1) return make_float2(row.moments.entropy, row.moments.below);
-        if (plane == 2) return make_float2(row.moments.weight, row.moments.best);
-        return make_float2(__int_as_float(row.moments.best_column), 0.0f);
+        if (plane == 1) return make_float2(row.moments.best, __int_as_float(row.moments.best_column));
+        if (plane == 2) return make_float2(row.moments.below, row.moments.weight);
+        return make_float2(row.moments.entropy, 0.0f);
+    }
+
+    // Of all warps, the first computes the outputs; the gradient needs no moment but the entropy, if that.
+    __device__ bool wants_moments() const {
+        return extended && (leads() || p.row_dentropy != nullptr);
     }
 
     // Waits for the parts of the whole team and puts them together.
@@ -568,25 +579,21 @@ class RingWarp {
         ptx::mbarrier_wait_cluster(exchange + slot, row.number / p.exchanges & 1);
         const float2 *const part = parts + slot * planes * team_parts;
         row.sum = ExpSum();
-        if constexpr (extended) {
-            row.moments = Moments();
+        row.moments = Moments();
 #pragma unroll 1
-            for (int i = lane; i < team_parts; i += warp_lanes) {
-                const float2 sum = part[i], moments = part[team_parts + i], weight = part[2 * team_parts + i];
-                Moments other{moments.x, moments.y, weight.x, weight.y, __float_as_int(part[3 * team_parts + i].x)};
-                const ExpSum both = combine(scale, row.sum, {sum.x, sum.y});
-                other.move(scale, sum.y, sum.x, both.max);
+        for (int i = lane; i < team_parts; i += warp_lanes) {
+            const ExpSum sum{part[i].x, part[i].y}, both = combine(scale, row.sum, sum);
+            if (wants_moments()) {
+                const float2 best = part[team_parts + i], below = part[2 * team_parts + i];
+                Moments other{part[3 * team_parts + i].x, below.x, below.y, best.x, __float_as_int(best.y)};
+                other.move(scale, sum.sum, sum.max, both.max);
                 row.moments.move(scale, row.sum.sum, row.sum.max, both.max);
                 row.moments.add(other);
-                row.sum = both;
             }
-            row.sum = combine_warp(scale, row.sum, row.moments);
-        } else {
-#pragma unroll 1
-            for (int i = lane; i < team_parts; i += warp_lanes)
-                row.sum = combine(scale, row.sum, {part[i].x, part[i].y});
-            row.sum = combine_warp(scale, row.sum);
+            row.sum = both;
         }
+        if (wants_moments()) combine_warp(p, scale, row.sum, row.moments);
+        row.sum = combine_warp(scale, row.sum);
         if (row.label >= 0) {
             row.target = targets[slot].x;
             if (extended) row.target_logit = targets[slot].y;
@@ -732,6 +739,8 @@ class RingWarp {
         bool have_row = false, more = true;
         while (more || have_row) {
             more = more && next_row(next);
+            // Long before it is needed.
+            if (have_row) row.factors = load_factors(p, row.index, row.label);
             // The next row's first pass: as far as the ring can hold that row while it still holds this one, and, when
             // this one is done, the rest.
             const int next_chunks = more ? partition_of(next.place).chunks() : 0;

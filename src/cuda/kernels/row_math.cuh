@@ -88,7 +88,7 @@ struct ExpSum {
 template <Terms terms>
 __device__ __forceinline__ ExpSum combine(const Scale<terms> &scale, ExpSum a, ExpSum b) {
     const float max = fmaxf(a.max, b.max);
-    return {max, a.sum * scale.exp_minus(a.max, max) + b.sum * scale.exp_minus(b.max, max)};
+    return {max, fmaf(a.sum, scale.exp_minus(a.max, max), __fmul_rn(b.sum, scale.exp_minus(b.max, max)))};
 }
 
 // The maximum over the warp. NaN need not survive: a NaN logit is in the sum as well.
@@ -107,7 +107,8 @@ __device__ __forceinline__ float sum_warp(float x) {
 template <Terms terms>
 __device__ __forceinline__ ExpSum combine_warp(const Scale<terms> &scale, ExpSum s) {
     const float max = max_warp(s.max);
-    return {max, sum_warp(s.sum * scale.exp_minus(s.max, max))};
+    // Not fused with the first addition: then all lanes add the same numbers.
+    return {max, sum_warp(__fmul_rn(s.sum, scale.exp_minus(s.max, max)))};
 }
 
 // What the extended terms add up besides, over the same set; `max` is that of the ExpSum which goes with it.
@@ -164,18 +165,22 @@ __device__ __forceinline__ void add_class(const Scale<terms> &scale, ExpSum &sum
     moments.weight += weight;
 }
 
-// The same as combine_warp(scale, s), with the moments.
+// Sums the moments over the warp, as far as the call needs them, and refers them to the warp's maximum. `s` is the
+// lane's own exp-sum.
 template <Terms terms>
-__device__ __forceinline__ ExpSum combine_warp(const Scale<terms> &scale, ExpSum s, Moments &moments) {
-    const float max = max_warp(s.max);
-    moments.move(scale, s.sum, s.max, max);
-    moments.entropy = sum_warp(moments.entropy);
-    moments.below = sum_warp(moments.below);
-    moments.weight = sum_warp(moments.weight);
-    const float best = max_warp(moments.best);
-    moments.best_column = __reduce_min_sync(~0u, moments.best == best ? moments.best_column : INT_MAX);
-    moments.best = best;
-    return {max, sum_warp(s.sum * scale.exp_minus(s.max, max))};
+__device__ __forceinline__ void combine_warp(const CallParameters &p, const Scale<terms> &scale, ExpSum s,
+                                             Moments &moments) {
+    moments.move(scale, s.sum, s.max, max_warp(s.max));
+    if (p.needs_entropy) moments.entropy = sum_warp(moments.entropy);
+    if (p.label_smoothing != 0.0f) {
+        moments.below = sum_warp(moments.below);
+        moments.weight = sum_warp(moments.weight);
+    }
+    if (p.needs_argmax) {
+        const float best = max_warp(moments.best);
+        moments.best_column = __reduce_min_sync(~0u, moments.best == best ? moments.best_column : INT_MAX);
+        moments.best = best;
+    }
 }
 
 // ---- From a row's sums to its gradient ------------------------------------------------------------

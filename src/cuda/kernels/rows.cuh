@@ -145,7 +145,8 @@ struct RowSums {
         loss += row_loss;
         sum_of_squares += squared_lse;
         n_valid++;
-        n_correct += p.needs_argmax && !is_nan && finished.argmax == read_label(p, finished.row);
+        if (terms != Terms::plain && p.needs_argmax)
+            n_correct += !is_nan && finished.argmax == read_label(p, finished.row);
         n_out_of_range += !row.label_in_range;
     }
 

@@ -161,11 +161,15 @@ class SmallRowsWarp {
             Element<T>::unpack(row.x[i], f);
 #pragma unroll
             for (int k = 0; k < per_vector; k++) f[k] = class_gradient<terms, form>(scale, result, f[k]);
-            uint4 packed = Element<T>::pack(f);
-            if (!row.counts()) packed = make_uint4(0, 0, 0, 0);
             if (row.label != no_row && i * row_lanes < my_vectors)
-                ptx::st_global_hint(vectors + i * row_lanes, packed, store_policy);
+                ptx::st_global_hint(vectors + i * row_lanes, Element<T>::pack(f), store_policy);
         }
+    }
+
+    // What finish_row() gives for a bare call, to the bit.
+    __device__ static RowResult finish_bare_row(const Scale<terms> &scale, const RowSum &sum) {
+        const RowShares shares(scale, sum);
+        return {shares.max, shares.log2_sum, 1.0f, 0.0f, 0.0f, -shares.others / shares.sum};
     }
 
     __device__ void compute(Row &row) {
@@ -189,11 +193,16 @@ class SmallRowsWarp {
             if (++kept == row_lanes) add_kept();
         }
         if (!p.computes_gradient) return;
+        // Without a row that counts, a gradient of 0: the logits were never loaded and are -inf.
         RowResult result{};
-        if (p.computes_outputs)
-            result = finish_row(p, factors, scale, sum, row_factors, 0.0f);
-        else if (row.counts())
-            result = finish_saved(p, factors, scale, load_saved(p, row.index), row.label >= 0, row_factors);
+        if (row.counts()) {
+            if (bare)
+                result = finish_bare_row(scale, sum);
+            else if (p.computes_outputs)
+                result = finish_row(p, factors, scale, sum, row_factors, 0.0f);
+            else
+                result = finish_saved(p, factors, scale, load_saved(p, row.index), row.label >= 0, row_factors);
+        }
         T *const dlogits = static_cast<T *>(p.dlogits) + row.index * p.dlogits_row_stride;
         uint4 *const vectors = reinterpret_cast<uint4 *>(dlogits) + member;
         store_gradient<bare ? Form::softmax : Form::any>(row, result, vectors);
