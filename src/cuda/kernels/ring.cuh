@@ -305,76 +305,89 @@ class RingWarp {
         sum = {max, even + odd};
     }
 
-    // Adds the exp-sum, and the moments that are asked for, of `count` of this lane's vectors in the ring, warp_lanes
-    // apart, and returns the largest logit. `label` is where the label's is among them, or null; it goes to row.target.
+    // This lane's vectors of a chunk, from `begin` up to `size`; what it has not is -inf.
+    template <int count>
+    __device__ void load_vectors_of(const uint4 *chunk, int begin, int size, uint4 (&x)[count]) const {
+#pragma unroll
+        for (int i = 0; i < count; i++) {
+            const int vector = i * warp_lanes + lane;
+            x[i] = make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity);
+            if (vector >= begin && vector < size) x[i] = chunk[vector];
+        }
+    }
+
+    // Adds the exp-sum, and the moments that are asked for, of this lane's vectors of a chunk, and returns the largest
+    // logit. `label` is where the label's is among them, or null; it goes to row.target.
     template <int count, bool with_below, bool with_entropy>
-    __device__ float add_moments(Row &row, const uint4 *vectors, T *label) const {
+    __device__ float add_moments(Row &row, const uint4 *chunk, int begin, int size, T *label) const {
         uint4 x[count];
         if (label != nullptr) {
             row.target_logit = Element<T>::to_float(*label);
             row.target = scale.value(row.target_logit);
             *label = Element<T>::from_float(-INFINITY);
         }
-        float largest = -INFINITY;
+        load_vectors_of(chunk, begin, size, x);
+        float largest = Element<T>::max(x[0]);
 #pragma unroll
-        for (int i = 0; i < count; i++) {
-            x[i] = vectors[i * warp_lanes];
-            largest = fmaxf(largest, Element<T>::max(x[i]));
-        }
+        for (int i = 1; i < count; i++) largest = fmaxf(largest, Element<T>::max(x[i]));
         if (label != nullptr) {
             // In the label's place stands another logit, whose terms are taken out again: then all sums are finite, and
             // no more is taken from them than half of what is there.
             *label = Element<T>::from_float(largest);
-#pragma unroll
-            for (int i = 0; i < count; i++) x[i] = vectors[i * warp_lanes];
+            load_vectors_of(chunk, begin, size, x);
             *label = Element<T>::from_float(row.target_logit);
         }
         Moments &moments = row.moments;
         const float largest_value = scale.value(largest), max = fmaxf(row.sum.max, largest_value);
         moments.move(scale, row.sum.sum, row.sum.max, max);
         float sum[2] = {row.sum.sum * scale.exp_minus(row.sum.max, max), 0.0f};
-        float entropy[2] = {moments.entropy, 0.0f}, below[2] = {0.0f, 0.0f};
+        float entropy[2] = {moments.entropy, 0.0f}, below = 0.0f;
+        int classes = 0;
 #pragma unroll
         for (int i = 0; i < count; i++) {
-            float f[per_vector];
+            float f[per_vector], below_here[2] = {0.0f, 0.0f};
             Element<T>::unpack(x[i], f);
 #pragma unroll
             for (int k = 0; k < per_vector; k++) {
                 const float difference = scale.value(f[k]) - max;
                 const float e = ptx::ex2_approx_ftz(difference * scale.bits);
                 sum[k % 2] += e;
-                if (with_below) below[k % 2] += difference;
+                if (with_below) below_here[k % 2] += difference;
                 if (with_entropy) entropy[k % 2] = fmaf(e, fmaxf(difference, -FLT_MAX), entropy[k % 2]);
             }
+            // What the lane has not is no class of -inf.
+            if (i * warp_lanes + lane >= begin && i * warp_lanes + lane < size) {
+                below += below_here[0] + below_here[1];
+                classes += per_vector;
+            }
         }
-        int classes = count * per_vector;
         if (label != nullptr) {
             classes--;
             const float difference = largest_value - max;
             if (difference > -INFINITY) {  // else all that there is is -inf
                 const float e = ptx::ex2_approx_ftz(difference * scale.bits);
                 sum[0] -= e;
-                below[0] -= difference;
+                below -= difference;
                 entropy[0] = fmaf(-e, difference, entropy[0]);
             }
         }
         row.sum = {max, sum[0] + sum[1]};
         moments.entropy = entropy[0] + entropy[1];
         if (with_below) {
-            moments.below += below[0] + below[1];
+            moments.below += below;
             moments.weight += static_cast<float>(classes);
         }
         return largest;
     }
 
     template <int count>
-    __device__ float add_moments(Row &row, const uint4 *vectors, T *label) const {
+    __device__ float add_moments(Row &row, const uint4 *chunk, int begin, int size, T *label) const {
         const bool with_below = p.label_smoothing != 0.0f && !weighs_classes();
         if (p.needs_entropy)
-            return with_below ? add_moments<count, true, true>(row, vectors, label)
-                              : add_moments<count, false, true>(row, vectors, label);
-        return with_below ? add_moments<count, true, false>(row, vectors, label)
-                          : add_moments<count, false, false>(row, vectors, label);
+            return with_below ? add_moments<count, true, true>(row, chunk, begin, size, label)
+                              : add_moments<count, false, true>(row, chunk, begin, size, label);
+        return with_below ? add_moments<count, true, false>(row, chunk, begin, size, label)
+                          : add_moments<count, false, false>(row, chunk, begin, size, label);
     }
 
     // The columns of the vectors that a chunk has, counted from the one that is its first.
@@ -443,43 +456,29 @@ class RingWarp {
         const int n = partition_of(row.place).size(row.chunks_summed), begin = skip(row.place, row.chunks_summed);
         const bool with_label = row.chunks_summed == row.target_chunk && reads_target(row);
         T *const label = with_label ? reinterpret_cast<T *>(vectors) + row.target_element : nullptr;
-        float largest = -INFINITY;
-        if (n == chunk_vectors && begin == 0) {
-            largest = add_moments<vectors_per_lane>(row, vectors + lane, label);
-        } else {
-#pragma unroll 1
-            for (int i = lane; i < n; i += warp_lanes) {
-                const bool here = with_label && row.target_element >> per_vector_shift == i;
-                if (i >= begin) largest = fmaxf(largest, add_moments<1>(row, vectors + i, here ? label : nullptr));
-            }
-        }
+        const float largest = n <= warp_lanes ? add_moments<1>(row, vectors, begin, n, label)
+                                              : add_moments<vectors_per_lane>(row, vectors, begin, n, label);
         if (weighs_classes()) add_weights(row, vectors, begin, n);
         __syncwarp();
         if (p.needs_argmax) update_best(row, largest);
     }
 
     __device__ void sum_chunk(Row &row, uint4 *vectors) const {
-        const int n = partition_of(row.place).size(row.chunks_summed);
-        if (lane < skip(row.place, row.chunks_summed))
-            vectors[lane] = make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity);
+        const int n = partition_of(row.place).size(row.chunks_summed), begin = skip(row.place, row.chunks_summed);
         if (row.chunks_summed == row.target_chunk && reads_target(row)) {
             // The lane that reads the label's logit takes it out of the ring.
             T *const element = reinterpret_cast<T *>(vectors) + row.target_element;
             row.target = Element<T>::to_float(*element);
             *element = Element<T>::from_float(-INFINITY);
         }
-        if (n == chunk_vectors) {
-            uint4 x[vectors_per_lane];
-#pragma unroll
-            for (int i = 0; i < vectors_per_lane; i++) x[i] = vectors[i * warp_lanes + lane];
+        if (n <= warp_lanes) {
+            uint4 x[1];
+            load_vectors_of(vectors, begin, n, x);
             add_exp(row.sum, x);
         } else {
-#pragma unroll 1
-            for (int i = 0; i < n; i += warp_lanes) {
-                uint4 x[1] = {make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity)};
-                if (i + lane < n) x[0] = vectors[i + lane];
-                add_exp(row.sum, x);
-            }
+            uint4 x[vectors_per_lane];
+            load_vectors_of(vectors, begin, n, x);
+            add_exp(row.sum, x);
         }
     }
 
@@ -601,14 +600,20 @@ class RingWarp {
     }
 
     template <Form form, int count>
-    __device__ void replace_by_gradient(uint4 (&x)[count], const RowResult &result) const {
+    __device__ void replace_by_gradient(uint4 *chunk, int size, const RowResult &result) const {
+        uint4 x[count];
+#pragma unroll
+        for (int i = 0; i < count; i++) {
+            x[i] = make_uint4(0, 0, 0, 0);
+            if (i * warp_lanes + lane < size) x[i] = chunk[i * warp_lanes + lane];
+        }
 #pragma unroll
         for (int i = 0; i < count; i++) {
             float f[per_vector];
             Element<T>::unpack(x[i], f);
 #pragma unroll
             for (int k = 0; k < per_vector; k++) f[k] = class_gradient<terms, form>(scale, result, f[k]);
-            x[i] = Element<T>::pack(f);
+            if (i * warp_lanes + lane < size) chunk[i * warp_lanes + lane] = Element<T>::pack(f);
         }
     }
 
@@ -654,20 +659,10 @@ class RingWarp {
             const float label_logit = with_label ? Element<T>::to_float(*label_element) : 0.0f;
             if (weighted) {
                 replace_by_weighted_gradient(vectors, begin, n, first_column(row, chunk), result);
-            } else if (n == chunk_vectors) {
-                uint4 x[vectors_per_lane];
-#pragma unroll
-                for (int k = 0; k < vectors_per_lane; k++) x[k] = vectors[k * warp_lanes + lane];
-                replace_by_gradient<form>(x, result);
-#pragma unroll
-                for (int k = 0; k < vectors_per_lane; k++) vectors[k * warp_lanes + lane] = x[k];
+            } else if (n <= warp_lanes) {
+                replace_by_gradient<form, 1>(vectors, n, result);
             } else {
-#pragma unroll 1
-                for (int k = lane; k < n; k += warp_lanes) {
-                    uint4 x[1] = {vectors[k]};
-                    replace_by_gradient<form>(x, result);
-                    vectors[k] = x[0];
-                }
+                replace_by_gradient<form, vectors_per_lane>(vectors, n, result);
             }
             if (with_label)
                 *label_element = Element<T>::from_float(label_gradient(p, scale, result, label_logit, row.factors));
