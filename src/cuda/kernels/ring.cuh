@@ -81,7 +81,6 @@ class RingWarp {
         ExpSum sum;       // of this lane, then of this warp, then of the whole row
         float target;     // the label's value, if this lane owns it, then if this warp does, then for all
         uint32_t number;  // of rows that this team exchanged before
-        RowFactors factors;
         // Extended terms only.
         Moments moments;
         float target_logit;  // before the soft cap
@@ -305,20 +304,26 @@ class RingWarp {
         sum = {max, even + odd};
     }
 
-    // This lane's vectors of a chunk, from `begin` up to `size`; what it has not is -inf.
-    template <int count>
+    // Does this lane have the i-th of its vectors in a chunk, from `begin` up to `size`?
+    template <bool full>
+    __device__ bool has_vector(int i, int begin, int size) const {
+        const int vector = i * warp_lanes + lane;
+        return full || (vector >= begin && vector < size);
+    }
+
+    // This lane's vectors of a chunk; what it has not is -inf.
+    template <bool full, int count>
     __device__ void load_vectors_of(const uint4 *chunk, int begin, int size, uint4 (&x)[count]) const {
 #pragma unroll
         for (int i = 0; i < count; i++) {
-            const int vector = i * warp_lanes + lane;
             x[i] = make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity);
-            if (vector >= begin && vector < size) x[i] = chunk[vector];
+            if (has_vector<full>(i, begin, size)) x[i] = chunk[i * warp_lanes + lane];
         }
     }
 
     // Adds the exp-sum, and the moments that are asked for, of this lane's vectors of a chunk, and returns the largest
     // logit. `label` is where the label's is among them, or null; it goes to row.target.
-    template <int count, bool with_below, bool with_entropy>
+    template <int count, bool full, bool with_below, bool with_entropy>
     __device__ float add_moments(Row &row, const uint4 *chunk, int begin, int size, T *label) const {
         uint4 x[count];
         if (label != nullptr) {
@@ -326,7 +331,7 @@ class RingWarp {
             row.target = scale.value(row.target_logit);
             *label = Element<T>::from_float(-INFINITY);
         }
-        load_vectors_of(chunk, begin, size, x);
+        load_vectors_of<full>(chunk, begin, size, x);
         float largest = Element<T>::max(x[0]);
 #pragma unroll
         for (int i = 1; i < count; i++) largest = fmaxf(largest, Element<T>::max(x[i]));
@@ -334,7 +339,7 @@ class RingWarp {
             // In the label's place stands another logit, whose terms are taken out again: then all sums are finite, and
             // no more is taken from them than half of what is there.
             *label = Element<T>::from_float(largest);
-            load_vectors_of(chunk, begin, size, x);
+            load_vectors_of<full>(chunk, begin, size, x);
             *label = Element<T>::from_float(row.target_logit);
         }
         Moments &moments = row.moments;
@@ -356,7 +361,7 @@ class RingWarp {
                 if (with_entropy) entropy[k % 2] = fmaf(e, fmaxf(difference, -FLT_MAX), entropy[k % 2]);
             }
             // What the lane has not is no class of -inf.
-            if (i * warp_lanes + lane >= begin && i * warp_lanes + lane < size) {
+            if (has_vector<full>(i, begin, size)) {
                 below += below_here[0] + below_here[1];
                 classes += per_vector;
             }
@@ -380,14 +385,14 @@ class RingWarp {
         return largest;
     }
 
-    template <int count>
+    template <int count, bool full>
     __device__ float add_moments(Row &row, const uint4 *chunk, int begin, int size, T *label) const {
         const bool with_below = p.label_smoothing != 0.0f && !weighs_classes();
         if (p.needs_entropy)
-            return with_below ? add_moments<count, true, true>(row, chunk, begin, size, label)
-                              : add_moments<count, false, true>(row, chunk, begin, size, label);
-        return with_below ? add_moments<count, true, false>(row, chunk, begin, size, label)
-                          : add_moments<count, false, false>(row, chunk, begin, size, label);
+            return with_below ? add_moments<count, full, true, true>(row, chunk, begin, size, label)
+                              : add_moments<count, full, false, true>(row, chunk, begin, size, label);
+        return with_below ? add_moments<count, full, true, false>(row, chunk, begin, size, label)
+                          : add_moments<count, full, false, false>(row, chunk, begin, size, label);
     }
 
     // The columns of the vectors that a chunk has, counted from the one that is its first.
@@ -456,29 +461,40 @@ class RingWarp {
         const int n = partition_of(row.place).size(row.chunks_summed), begin = skip(row.place, row.chunks_summed);
         const bool with_label = row.chunks_summed == row.target_chunk && reads_target(row);
         T *const label = with_label ? reinterpret_cast<T *>(vectors) + row.target_element : nullptr;
-        const float largest = n <= warp_lanes ? add_moments<1>(row, vectors, begin, n, label)
-                                              : add_moments<vectors_per_lane>(row, vectors, begin, n, label);
+        float largest;
+        if (n == chunk_vectors && begin == 0)
+            largest = add_moments<vectors_per_lane, true>(row, vectors, begin, n, label);
+        else if (n <= warp_lanes)
+            largest = add_moments<1, false>(row, vectors, begin, n, label);
+        else
+            largest = add_moments<vectors_per_lane, false>(row, vectors, begin, n, label);
         if (weighs_classes()) add_weights(row, vectors, begin, n);
         __syncwarp();
         if (p.needs_argmax) update_best(row, largest);
     }
 
     __device__ void sum_chunk(Row &row, uint4 *vectors) const {
-        const int n = partition_of(row.place).size(row.chunks_summed), begin = skip(row.place, row.chunks_summed);
+        const int n = partition_of(row.place).size(row.chunks_summed);
+        if (lane < skip(row.place, row.chunks_summed))
+            vectors[lane] = make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity);
         if (row.chunks_summed == row.target_chunk && reads_target(row)) {
             // The lane that reads the label's logit takes it out of the ring.
             T *const element = reinterpret_cast<T *>(vectors) + row.target_element;
             row.target = Element<T>::to_float(*element);
             *element = Element<T>::from_float(-INFINITY);
         }
-        if (n <= warp_lanes) {
-            uint4 x[1];
-            load_vectors_of(vectors, begin, n, x);
+        if (n == chunk_vectors) {
+            uint4 x[vectors_per_lane];
+#pragma unroll
+            for (int i = 0; i < vectors_per_lane; i++) x[i] = vectors[i * warp_lanes + lane];
             add_exp(row.sum, x);
         } else {
-            uint4 x[vectors_per_lane];
-            load_vectors_of(vectors, begin, n, x);
-            add_exp(row.sum, x);
+#pragma unroll 1
+            for (int i = 0; i < n; i += warp_lanes) {
+                uint4 x[1] = {make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity)};
+                if (i + lane < n) x[0] = vectors[i + lane];
+                add_exp(row.sum, x);
+            }
         }
     }
 
@@ -503,6 +519,12 @@ class RingWarp {
                 load_next();
             }
         }
+    }
+
+    // A warp that has a row of its own need not send its sums. With the moments they are so many that it does, to have
+    // its registers free.
+    __device__ bool keeps_sums() const {
+        return !extended && team_parts == 1;
     }
 
     // Sends this warp's part of the row's sums to every block of the team, and the label's logit if it is here.
@@ -534,7 +556,7 @@ class RingWarp {
             row.target = __shfl_sync(~0u, row.target, __ffs(owners) - 1);
             if (extended) row.target_logit = __shfl_sync(~0u, row.target_logit, __ffs(owners) - 1);
         }
-        if (team_parts == 1) return;
+        if (keeps_sums()) return;
         const int slot = row.number & (p.exchanges - 1);
         float2 *const part = parts + slot * planes * team_parts + rank * p.team_warps + member;
         const float2 target = make_float2(row.target, extended ? row.target_logit : 0.0f);
@@ -573,7 +595,7 @@ class RingWarp {
 
     // Waits for the parts of the whole team and puts them together.
     __device__ void receive(Row &row) const {
-        if (team_parts == 1) return;
+        if (keeps_sums()) return;
         const int slot = row.number & (p.exchanges - 1);
         ptx::mbarrier_wait_cluster(exchange + slot, row.number / p.exchanges & 1);
         const float2 *const part = parts + slot * planes * team_parts;
@@ -600,20 +622,14 @@ class RingWarp {
     }
 
     template <Form form, int count>
-    __device__ void replace_by_gradient(uint4 *chunk, int size, const RowResult &result) const {
-        uint4 x[count];
-#pragma unroll
-        for (int i = 0; i < count; i++) {
-            x[i] = make_uint4(0, 0, 0, 0);
-            if (i * warp_lanes + lane < size) x[i] = chunk[i * warp_lanes + lane];
-        }
+    __device__ void replace_by_gradient(uint4 (&x)[count], const RowResult &result) const {
 #pragma unroll
         for (int i = 0; i < count; i++) {
             float f[per_vector];
             Element<T>::unpack(x[i], f);
 #pragma unroll
             for (int k = 0; k < per_vector; k++) f[k] = class_gradient<terms, form>(scale, result, f[k]);
-            if (i * warp_lanes + lane < size) chunk[i * warp_lanes + lane] = Element<T>::pack(f);
+            x[i] = Element<T>::pack(f);
         }
     }
 
@@ -635,7 +651,7 @@ class RingWarp {
 
     // Second pass: the gradient replaces the logits, in the ring and then in memory.
     template <Form form>
-    __device__ void gradient(const Row &row, const RowResult &result) {
+    __device__ void gradient(const Row &row, const RowResult &result, const RowFactors &row_factors) {
         const Partition &partition = partition_of(row.place);
         T *const dlogits = dlogits_row(row.index);
         uint4 *const stored_vectors = first_chunk(dlogits, row.place);
@@ -659,13 +675,23 @@ class RingWarp {
             const float label_logit = with_label ? Element<T>::to_float(*label_element) : 0.0f;
             if (weighted) {
                 replace_by_weighted_gradient(vectors, begin, n, first_column(row, chunk), result);
-            } else if (n <= warp_lanes) {
-                replace_by_gradient<form, 1>(vectors, n, result);
+            } else if (n == chunk_vectors) {
+                uint4 x[vectors_per_lane];
+#pragma unroll
+                for (int k = 0; k < vectors_per_lane; k++) x[k] = vectors[k * warp_lanes + lane];
+                replace_by_gradient<form>(x, result);
+#pragma unroll
+                for (int k = 0; k < vectors_per_lane; k++) vectors[k * warp_lanes + lane] = x[k];
             } else {
-                replace_by_gradient<form, vectors_per_lane>(vectors, n, result);
+#pragma unroll 1
+                for (int k = lane; k < n; k += warp_lanes) {
+                    uint4 x[1] = {vectors[k]};
+                    replace_by_gradient<form>(x, result);
+                    vectors[k] = x[0];
+                }
             }
             if (with_label)
-                *label_element = Element<T>::from_float(label_gradient(p, scale, result, label_logit, row.factors));
+                *label_element = Element<T>::from_float(label_gradient(p, scale, result, label_logit, row_factors));
             ptx::fence_proxy_async();
             __syncwarp();
             if (lane == 0) {
@@ -687,24 +713,24 @@ class RingWarp {
             const float logit = Element<T>::to_float(row.edge);
             const float weight = weighted ? __ldg(p.class_weights + row.place.edge) : 1.0f;
             dlogits[row.place.edge] = Element<T>::from_float(
-                row.edge_is_target() ? label_gradient(p, scale, result, logit, row.factors)
+                row.edge_is_target() ? label_gradient(p, scale, result, logit, row_factors)
                                      : class_gradient<terms, Form::any>(scale, result, logit, weight));
         }
     }
 
-    __device__ void gradient(const Row &row, const RowResult &result) {
+    __device__ void gradient(const Row &row, const RowResult &result, const RowFactors &row_factors) {
         if (extended && p.row_dentropy != nullptr)
-            gradient<Form::any>(row, result);
+            gradient<Form::any>(row, result, row_factors);
         else if (!extended && result.scale == 1.0f)
-            gradient<Form::softmax>(row, result);
+            gradient<Form::softmax>(row, result, row_factors);
         else
-            gradient<Form::without_entropy>(row, result);
+            gradient<Form::without_entropy>(row, result, row_factors);
     }
 
-    __device__ void keep(const Row &row) {
+    __device__ void keep(const Row &row, const RowFactors &row_factors) {
         if (!leads()) return;
         if (lane == kept) {
-            kept_row = {row.summed(), row.index, row.factors.weight, 0};
+            kept_row = {row.summed(), row.index, row_factors.weight, 0};
             if constexpr (extended) {
                 kept_row.argmax = argmax(row.moments, row.target_logit, row.label);
                 kept_moments = row.moments;
@@ -719,14 +745,14 @@ class RingWarp {
     }
 
     // The result of a row that this team has summed up, or an earlier call.
-    __device__ RowResult result_of(const Row &row) const {
+    __device__ RowResult result_of(const Row &row, const RowFactors &row_factors) const {
         if (!p.computes_outputs)
             return finish_saved(p, factors, scale, {row.sum, row.target, extended ? row.moments.entropy : 0.0f},
-                                row.label >= 0, row.factors);
+                                row.label >= 0, row_factors);
         float entropy = 0.0f;
         if constexpr (extended)
             if (p.needs_entropy) entropy = row_entropy(scale, row.summed(), row.moments);
-        return finish_row(p, factors, scale, row.summed(), row.factors, entropy);
+        return finish_row(p, factors, scale, row.summed(), row_factors, entropy);
     }
 
     __device__ void run_rows() {
@@ -735,7 +761,8 @@ class RingWarp {
         while (more || have_row) {
             more = more && next_row(next);
             // Long before it is needed.
-            if (have_row) row.factors = load_factors(p, row.index, row.label);
+            RowFactors row_factors{1.0f, 1.0f, 0.0f};
+            if (have_row) row_factors = load_factors(p, row.index, row.label);
             // The next row's first pass: as far as the ring can hold that row while it still holds this one, and, when
             // this one is done, the rest.
             const int next_chunks = more ? partition_of(next.place).chunks() : 0;
@@ -755,8 +782,8 @@ class RingWarp {
                 end = next_chunks;
                 if (have_row) {
                     if (p.computes_outputs) receive(row);
-                    if (p.computes_gradient) gradient(row, result_of(row));
-                    if (p.computes_outputs) keep(row);
+                    if (p.computes_gradient) gradient(row, result_of(row, row_factors), row_factors);
+                    if (p.computes_outputs) keep(row, row_factors);
                     have_row = false;
                 }
             }
