@@ -15,7 +15,7 @@ gh_status no_cuda(gh_stream stream) {
 }  // namespace
 
 gh_status cross_entropy(const CrossEntropy &call, gh_stream stream) {
-    return call.batch == 0 ? GH_SUCCESS : no_cuda(stream);
+    return call.batch == 0 && !call.overwrite_sums ? GH_SUCCESS : no_cuda(stream);
 }
 
 gh_status scale_dlogits(const ScaleDlogits &call, gh_stream stream) {

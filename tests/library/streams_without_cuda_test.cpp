@@ -50,6 +50,11 @@ TEST(StreamsWithoutCuda, SoDoTheCallsWithOptions) {
         options.loss = &loss;
         EXPECT_EQ(gh_cross_entropy(logits, dlogits, GH_DTYPE_F32, labels, 2, 2, &options, stream), expected)
             << gh_last_error();
+        // A batch of no rows has sums to overwrite.
+        options.sums = GH_SUMS_OVERWRITE;
+        EXPECT_EQ(gh_cross_entropy(nullptr, nullptr, GH_DTYPE_F32, nullptr, 0, 2, &options, stream), expected);
+        options.sums = GH_SUMS_ADD;
+        EXPECT_EQ(gh_cross_entropy(nullptr, nullptr, GH_DTYPE_F32, nullptr, 0, 2, &options, stream), GH_SUCCESS);
         size_t size = 9;
         EXPECT_EQ(gh_cross_entropy_workspace_size(stream, &size), expected) << gh_last_error();
         EXPECT_EQ(size, 9u);

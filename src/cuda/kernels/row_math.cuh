@@ -124,7 +124,9 @@ struct Moments {
     template <Terms terms>
     __device__ void move(const Scale<terms> &scale, float sum, float from, float to) {
         const float rise = fminf(to - from, FLT_MAX);  // from the floor it would be infinite, times 0
-        entropy = scale.exp_minus(from, to) * fmaf(-sum, rise, entropy);
+        // The exponential first: columns masked with the lowest float have a rise whose product with `sum` overflows.
+        const float shrink = scale.exp_minus(from, to);
+        entropy = fmaf(-__fmul_rn(shrink, sum), rise, __fmul_rn(shrink, entropy));
         below = fmaf(-weight, rise, below);
     }
     __device__ void add_best(float logit, int column) {
