@@ -435,7 +435,9 @@ def test_capture_forward_and_backward_into_a_graph(cuda, generator, reduction, i
         logits = 1 * leaf
         loss = cross_entropy(logits, target, reduction=reduction, inplace_backward=inplace_backward).sum()
         (3 * loss).backward()
-        return loss
+        # A loss that keeps its graph would keep the leaf's AccumulateGrad, which belongs to the stream that it was
+        # made on, for the next step on another stream.
+        return loss.detach()
 
     leaf = static.clone().requires_grad_()
     side = torch.cuda.Stream()
