@@ -47,6 +47,10 @@ OptionMemory::OptionMemory(const OptionCase &option, const DeviceProblem &proble
         add(name, size);
         if (is_input) upload(find<float>(name), random_factors(static_cast<int64_t>(size / sizeof(float)), 4));
     }
+    if (option.scale != 0) {
+        add("scale", sizeof(float));
+        upload(find<float>("scale"), {option.scale});
+    }
     if (option.has("workspace")) {
         size_t size = 0;
         succeed(gh_cross_entropy_workspace_size(problem.stream(), &size));
@@ -106,6 +110,11 @@ void DeviceOptionCase::plain(int64_t call, cudaStream_t stream) const {
 
 void DeviceOptionCase::with_option(int64_t call, cudaStream_t stream) const {
     const Case &shape = option_.shape;
+    if (option_.scale != 0) {
+        succeed(gh_scale_dlogits(dlogits_of(call), shape.dtype, shape.batch, shape.vocab,
+                                 option_.values.dlogits_row_stride, memory_.find<float>("scale"), stream));
+        return;
+    }
     const gh_cross_entropy_options options = options_of(call);
     if (option_.backward.empty()) {
         succeed(gh_cross_entropy(problem_.logits(call), dlogits_of(call), shape.dtype, labels_of(call), shape.batch,
@@ -184,8 +193,11 @@ void DeviceOptionCase::verify_option() {
     std::vector<char> before;
     if (last_row) before = download(last_row + row_bytes - count, count, stream);
     call_.launch();
-    if (last_row && download(last_row + row_bytes - count, count, stream) == before)
-        throw std::runtime_error("the call left its last row as it was");
+    if (last_row) {
+        const bool same = download(last_row + row_bytes - count, count, stream) == before;
+        if (same && option_.scale != 1) throw std::runtime_error("the call left its last row as it was");
+        if (!same && option_.scale == 1) throw std::runtime_error("multiplying by 1 has changed the last row");
+    }
 
     if (!option_.has_outputs()) return;
     const std::vector<float> found = download(sums(), sum_count, stream);

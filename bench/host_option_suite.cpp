@@ -81,6 +81,11 @@ private:
         const Case &shape = option_.shape;
         char *const in_place_or_not = option_.out_of_place ? dlogits_.get() : logits_.get();
         char *const dlogits = option_.forward_only ? nullptr : in_place_or_not;
+        if (option_.scale != 0) {
+            succeed(gh_scale_dlogits(dlogits, shape.dtype, shape.batch, shape.vocab, option_.values.dlogits_row_stride,
+                                     &option_.scale, GH_STREAM_HOST));
+            return;
+        }
         const gh_cross_entropy_options options = option_.options([this](const char *name) -> void * {
             const auto array = arrays_.find(name);
             if (array != arrays_.end()) return array->second.data();

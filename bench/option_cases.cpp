@@ -52,6 +52,8 @@ void apply(const Setting &setting, OptionCase &c) {
         c.row_padding = std::stoll(value);
     else if (key == "backward" && (value == "row_statistics" || value == "row_lse"))
         c.backward = value;
+    else if (key == "scale" && !value.empty())
+        c.scale = std::stof(value);
     else if (key == "on_host" && value.empty())
         c.on_host = true;
     else if (key == "out_of_place" && value.empty())

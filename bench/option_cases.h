@@ -20,9 +20,10 @@ struct OptionCase {
     bool forward_only = false;
     int64_t row_padding = 0;  // elements
     std::string backward;     // "row_statistics" or "row_lse", which it starts from; "" for gh_cross_entropy
+    float scale = 0;          // what gh_scale_dlogits, in the place of all others, multiplies by; 0 for no such call
 
     bool has(const char *pointer) const { return pointers.count(pointer) > 0; }
-    bool has_outputs() const { return backward.empty(); }
+    bool has_outputs() const { return backward.empty() && scale == 0; }
     std::string name() const { return (on_host ? "host_options/" : "options/") + shape.name(); }
 
     // The options of a call, with the memory that `find` gives for a field's name.

@@ -179,6 +179,22 @@ def cross_entropy_with_grad(
     """The short call, on arrays that can make others of their kind."""
     namespace = logits.__array_namespace__()
     sums = namespace.zeros(3, dtype=namespace.float32, device=logits.device)
+    return _with_sums(logits, target, z_loss_multiplier, ignore_index, sums)
+
+
+def cross_entropy_with_grad_of_cupy(
+    logits: Any, target: Any, z_loss_multiplier: float, ignore_index: int
+) -> tuple[Any, Any, Any]:
+    """The same for CuPy, whose arrays know no namespace and are made on the device that is current."""
+    cupy = sys.modules["cupy"]
+    with logits.device:
+        sums = cupy.zeros(3, dtype="float32")
+    return _with_sums(logits, target, z_loss_multiplier, ignore_index, sums)
+
+
+def _with_sums(
+    logits: Any, target: Any, z_loss_multiplier: float, ignore_index: int, sums: Any
+) -> tuple[Any, Any, Any]:
     call = Call(
         logits, target, LossOptions(ignore_index=ignore_index, z_loss_multiplier=z_loss_multiplier), _abi.GH_SUMS_ADD
     )

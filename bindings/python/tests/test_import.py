@@ -52,7 +52,7 @@ def test_kernel_without_numpy_names_the_type(run_python):
         "from greyhound.kernels.cross_entropy import cross_entropy_with_grad_kernel\n"
         "cross_entropy_with_grad_kernel([[0.0]], [0])\n"
     )
-    message = r"TypeError: logits: expected a torch\.Tensor or a numpy\.ndarray, .*, got list; "
+    message = r"TypeError: logits: expected a torch\.Tensor, a numpy\.ndarray or a cupy\.ndarray, .*, got list; "
     assert re.search(message, run_python(code).stderr)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import sys
+import types
 
 import numpy as np
 import oracle
@@ -229,6 +231,38 @@ def test_the_short_call_takes_arrays_that_make_others(generator):
     expected_sums = cross_entropy_with_grad_kernel(expected, memory.target, z_loss_multiplier=0.25)
     assert [float(value) for value in sums] == [float(value) for value in expected_sums]
     assert np.from_dlpack(logits).tobytes() == expected.tobytes()
+
+
+def test_the_short_call_takes_arrays_of_cupy(generator, monkeypatch):
+    # As much of CuPy as the call needs, in host memory: no __array_namespace__, and no `device` in zeros().
+    current = []
+
+    class Device:
+        def __enter__(self):
+            current.append(self)
+
+        def __exit__(self, *_):
+            current.pop()
+
+    class Array(DLPackOnly):
+        device = Device()
+
+        def __getitem__(self, index):
+            return self.array[index]
+
+    def zeros(shape, dtype=float, order="C"):
+        assert current == [Array.device]
+        return Array(np.zeros(shape, dtype, order))
+
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(ndarray=Array, zeros=zeros))
+    memory = Memory(generator)
+    logits = memory.logits.copy()
+    sums = cross_entropy_with_grad_kernel(Array(logits), Array(memory.target), z_loss_multiplier=0.25)
+    assert current == []
+    expected = memory.logits.copy()
+    expected_sums = cross_entropy_with_grad_kernel(expected, memory.target, z_loss_multiplier=0.25)
+    assert [float(value) for value in sums] == [float(value) for value in expected_sums]
+    assert logits.tobytes() == expected.tobytes()
 
 
 def test_dlpack_memory_is_given_back(generator):

@@ -103,7 +103,11 @@ REFUSED_BY_KERNEL_ONLY = {
     "int32 target": (lambda x, t: (x, t.int()), TypeError, "target: expected int64, got torch.int32"),
     "1-d logits": (lambda x, t: (x[0], t), ValueError, r"logits: expected the shape \[batch, vocab\], got \[4\]"),
     "3-d logits": (lambda x, t: (x[None], t), ValueError, r"logits: .*got \[1, 2, 4\]"),
-    "logits is a list": (lambda x, t: (x.tolist(), t), TypeError, "logits: expected a torch.Tensor or a numpy.ndarray"),
+    "logits is a list": (
+        lambda x, t: (x.tolist(), t),
+        TypeError,
+        "logits: expected a torch.Tensor, a numpy.ndarray or a cupy.ndarray",
+    ),
     "strided logits": (lambda x, t: (x[:, ::2], t), ValueError, r"logits: must be contiguous.*\(4, 2\)"),
     "strided target": (lambda x, t: (x, t.repeat_interleave(2)[::2]), ValueError, "target: must be contiguous"),
     "overlap": (lambda x, t: (x, x.view(torch.int64).view(-1)[:2]), ValueError, "labels.*overlaps logits"),
@@ -431,7 +435,9 @@ def test_capture_forward_and_backward_into_a_graph(cuda, generator, reduction, i
         logits = 1 * leaf
         loss = cross_entropy(logits, target, reduction=reduction, inplace_backward=inplace_backward).sum()
         (3 * loss).backward()
-        return loss
+        # A loss that keeps its graph would keep the leaf's AccumulateGrad, which belongs to the stream that it was
+        # made on, for the next step on another stream.
+        return loss.detach()
 
     leaf = static.clone().requires_grad_()
     side = torch.cuda.Stream()

@@ -71,8 +71,9 @@ def cross_entropy_with_grad_kernel(
 
     Args:
         logits: ``[batch, vocab]``, contiguous and writable; float32, float16 or bfloat16. A
-            ``torch.Tensor`` on CPU or CUDA, a ``numpy.ndarray`` (bfloat16 by ``ml_dtypes``), or an
-            array of a library that follows the array API standard, such as CuPy. Overwritten with the gradient.
+            ``torch.Tensor`` on CPU or CUDA, a ``numpy.ndarray`` (bfloat16 by ``ml_dtypes``), a
+            ``cupy.ndarray``, or an array of a library that follows the array API standard. Overwritten
+            with the gradient.
         target: ``[batch]``, contiguous, int64, of the same kind and on the same device: the class
             of each row, in ``[0, vocab)`` or ``ignore_index``.
         z_loss_multiplier: finite; 0 turns the z-loss off.
@@ -102,17 +103,20 @@ def _implementation(kind: type) -> Callable[..., tuple[Any, Any, Any]]:
     # Logits of a package's type prove that it has been imported.
     torch = sys.modules.get("torch")
     numpy = sys.modules.get("numpy")
+    cupy = sys.modules.get("cupy")
     found: Callable[..., tuple[Any, Any, Any]]
     if torch is not None and issubclass(kind, torch.Tensor):
         from greyhound._torch import cross_entropy_with_grad as found
     elif numpy is not None and issubclass(kind, numpy.ndarray):
         from greyhound._numpy import cross_entropy_with_grad as found
+    elif cupy is not None and issubclass(kind, cupy.ndarray):
+        from greyhound._raw import cross_entropy_with_grad_of_cupy as found
     elif hasattr(kind, "__array_namespace__"):
         from greyhound._raw import cross_entropy_with_grad as found
     else:
         raise TypeError(
-            "logits: expected a torch.Tensor or a numpy.ndarray, or an array that can make others of its kind "
-            f"(__array_namespace__), got {kind.__name__}; cross_entropy_kernel takes anything with DLPack or "
+            "logits: expected a torch.Tensor, a numpy.ndarray or a cupy.ndarray, or an array that can make others of "
+            f"its kind (__array_namespace__), got {kind.__name__}; cross_entropy_kernel takes anything with DLPack or "
             "__cuda_array_interface__"
         )
     _implementations[kind] = found
