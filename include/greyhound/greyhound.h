@@ -62,8 +62,9 @@ GH_API const char *gh_version_string(void);
 /*
  * What a call answers: GH_SUCCESS, or the reason why it did nothing. A call
  * that fails has written nothing through any pointer and leaves a CUDA context
- * usable (GH_ERROR_CUDA reports what CUDA itself said, which may be an error
- * from earlier work in that context).
+ * usable. Only GH_ERROR_CUDA promises less: it reports what CUDA itself said,
+ * which may be an error from earlier work in that context, and where a call
+ * takes several kernels, the first of them may have run.
  *
  * A plain 32-bit integer rather than an enum, so that its size is part of the
  * ABI and a value added by a later library is still a valid gh_status.
@@ -219,10 +220,10 @@ typedef int32_t gh_reduction;
 
 enum {
     GH_REDUCTION_SUM = 0,
-    GH_REDUCTION_MEAN =
-        1, /* divided by the number of valid rows; with class weights by the sum of their labels' weights */
-    GH_REDUCTION_NONE =
-        2 /* no reduced loss: see row_loss. The gradient is that of the sum unless row_dloss says more */
+    /* Divided by the number of valid rows; with class weights, by the sum of their labels' weights. */
+    GH_REDUCTION_MEAN = 1,
+    /* No reduced loss: see row_loss. The gradient is that of the sum, unless row_dloss says more. */
+    GH_REDUCTION_NONE = 2
 };
 
 /* What becomes of the values that the summed outputs hold before the call. */
@@ -369,7 +370,9 @@ typedef struct gh_cross_entropy_options {
  *   GH_ERROR_NULL_POINTER   dlogits and all outputs are NULL; or a workspace is
  *                           needed and NULL
  *   GH_ERROR_INVALID_SIZE   a row stride is neither 0 nor at least vocab; the
- *                           workspace, or options->size, is too small
+ *                           workspace, or options->size, is too small; or, on a
+ *                           CUDA stream, row_argmax or n_correct is given and
+ *                           vocab is 2^31 or more
  *   GH_ERROR_INVALID_VALUE  a field of options is outside its domain, two of
  *                           them exclude each other, or a field that this
  *                           library does not know is not 0

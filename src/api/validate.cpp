@@ -96,6 +96,11 @@ gh_status check_presence(const CrossEntropy &call, const Arguments &arguments, b
     } else if (has_rows && call.dlogits == nullptr && output == nullptr) {
         return fail(GH_ERROR_NULL_POINTER, "dlogits = NULL, and so are all outputs of options: nothing to compute");
     }
+    if (!on_host && call.needs_argmax() && call.vocab > INT32_MAX)
+        return fail(GH_ERROR_INVALID_SIZE,
+                    "vocab = %" PRId64
+                    ": options.row_argmax and options.n_correct need one below 2^31 on a CUDA stream",
+                    call.vocab);
     if (!on_host && call.workspace == nullptr) {
         if (call.mean)
             return fail(

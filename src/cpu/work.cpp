@@ -43,7 +43,8 @@ Work::Work(const CrossEntropy &call, Isa isa)
       needs_distances_(call.label_smoothing != 0 && (call.loss != nullptr || call.row_loss != nullptr)) {
     formula_.label_smoothing = static_cast<double>(call.label_smoothing);
     formula_.smoothing_share = formula_.label_smoothing / static_cast<double>(call.vocab);
-    formula_.total_weight = call.label_smoothing == 0 ? 0 : total_weight(call);
+    // Without rows, nobody has checked the weights' memory.
+    formula_.total_weight = call.label_smoothing == 0 || call.batch == 0 ? 0 : total_weight(call);
     formula_.z_loss_multiplier = static_cast<double>(call.z_loss_multiplier);
     formula_.logit_scale = static_cast<double>(call.logit_scale);
     divisor_ = call.mean ? mean_divisor(call) : 1;
@@ -111,7 +112,7 @@ RowGradient Work::finish(int64_t row, const RowSums &sums, Totals &totals) const
     const int64_t label = call_.label(row);
 
     totals.loss += loss;
-    totals.lse_squared += softmax.lse * softmax.lse;
+    totals.lse_squared += is_nan ? loss : softmax.lse * softmax.lse;
     totals.n_valid += 1;
     totals.n_correct += largest >= 0 && largest == label;  // a row that is NaN has -1, as a label may be
     totals.n_out_of_range += !call_.label_in_range(label);

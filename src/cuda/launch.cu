@@ -166,6 +166,7 @@ cudaError_t prepare_kernels(DeviceProperties &device) {
     cudaFuncAttributes ring_code{};
     if (cudaError_t error = cudaFuncGetAttributes(&ring_code, kernels_of<float>.of_terms[0].ring_aligned)) return error;
     const bool has_ring = ring_code.ptxVersion >= 90;
+    device.overlaps_launches = has_ring;  // by the same code
     for (gh_dtype dtype : {GH_DTYPE_F32, GH_DTYPE_F16, GH_DTYPE_BF16}) {
         for (const auto &k : kernels(dtype).of_terms) {
             cudaFuncAttributes attributes{};
@@ -193,7 +194,7 @@ cudaError_t prepare_kernels(DeviceProperties &device) {
 
 cudaError_t launch(const CrossEntropy &call, const Plan &plan, const DeviceProperties &device, cudaStream_t stream) {
     CallParameters p = parameters_of(call);
-    const bool divides = call.mean, weighs = call.smooths_by_weight();
+    const bool divides = call.mean && call.batch > 0, weighs = call.smooths_by_weight() && call.batch > 0;
     const int64_t terms_to_sum = std::max(divides ? call.batch : 0, weighs ? call.vocab : 0);
     const int prepare_blocks = static_cast<int>(std::clamp<int64_t>(terms_to_sum / (4 * sums_threads), 1, max_parts));
     p.divisor_parts = divides ? prepare_blocks : 0;
@@ -201,8 +202,8 @@ cudaError_t launch(const CrossEntropy &call, const Plan &plan, const DevicePrope
     const bool sums_rows = p.computes_outputs && (p.loss || p.z_loss || p.n_valid || p.n_correct || p.n_out_of_range);
     p.totals = sums_rows && p.workspace != nullptr ? plan.totals : 0;
 
-    // Kernels of one call may overlap where the device knows how.
-    const bool can_overlap = device.compute_capability >= 90;
+    // Kernels of one call may overlap where they know how to wait.
+    const bool can_overlap = device.overlaps_launches;
     const bool prepares = terms_to_sum > 0 || (sums_rows && p.overwrite_sums && p.totals == 0);
     if (prepares)
         if (cudaError_t error = launch_kernel(prepare_kernel, {prepare_blocks, sums_threads, 0, 0, false}, stream, p))

@@ -24,6 +24,11 @@ __device__ __forceinline__ float rcp_approx_ftz(float x) {
     return y;
 }
 
+// Memory that was written as one type is read again as another, and not taken from a register.
+__device__ __forceinline__ void reload_memory() {
+    asm volatile("" ::: "memory");
+}
+
 // ---- mbarrier ----------------------------------------------------------------------------------
 
 __device__ __forceinline__ void mbarrier_init(uint64_t *barrier, uint32_t arrivals) {

@@ -23,6 +23,7 @@
 //   exchange[row % n]     All parts of the row's sums have arrived in this block. n is 4: a warp may send row i+1 while
 //                         another has yet to read row i-1, but row i+3 only after everybody has read row i-1. Where
 //                         the ring cannot hold two whole rows, row i+1 is sent after row i was read, and n is 2.
+//                         The forward pass alone keeps no row in the ring; there n is always 4.
 #pragma once
 
 #include <climits>
@@ -330,6 +331,7 @@ class RingWarp {
             row.target_logit = Element<T>::to_float(*label);
             row.target = scale.value(row.target_logit);
             *label = Element<T>::from_float(-INFINITY);
+            ptx::reload_memory();
         }
         load_vectors_of<full>(chunk, begin, size, x);
         float largest = Element<T>::max(x[0]);
@@ -339,6 +341,7 @@ class RingWarp {
             // In the label's place stands another logit, whose terms are taken out again: then all sums are finite, and
             // no more is taken from them than half of what is there.
             *label = Element<T>::from_float(largest);
+            ptx::reload_memory();
             load_vectors_of<full>(chunk, begin, size, x);
             *label = Element<T>::from_float(row.target_logit);
         }
@@ -482,6 +485,7 @@ class RingWarp {
             T *const element = reinterpret_cast<T *>(vectors) + row.target_element;
             row.target = Element<T>::to_float(*element);
             *element = Element<T>::from_float(-INFINITY);
+            ptx::reload_memory();
         }
         if (n == chunk_vectors) {
             uint4 x[vectors_per_lane];

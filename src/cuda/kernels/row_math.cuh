@@ -43,9 +43,9 @@ struct Scale {
 
     __device__ explicit Scale(const CallParameters &p)
         : nats(is_capped ? 1.0f : p.logit_scale),
-          bits(nats * log2_e),
+          bits(fminf(nats * log2_e, FLT_MAX)),
           cap(p.softcap),
-          to_unit(is_capped ? p.logit_scale / p.softcap : 1.0f) {}
+          to_unit(is_capped ? fminf(p.logit_scale / p.softcap, FLT_MAX) : 1.0f) {}
 
     // softcap * tanh(x * to_unit). Near 0 by a polynomial, elsewhere by one exponential, from which the slope,
     // 1 - tanh^2, comes without cancellation.
