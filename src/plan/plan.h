@@ -31,7 +31,7 @@ struct DeviceProperties {
     // How many clusters of 1 << i ring_kernel blocks run at once; 0 where the device has no clusters of that
     // size, or the library no code for them.
     int ring_clusters[cluster_sizes];
-    bool overlaps_launches;  // the kernels here wait by themselves for the one before them
+    bool overlaps_launches = false;  // the kernels here wait by themselves for the one before them
 };
 
 enum class Strategy {
