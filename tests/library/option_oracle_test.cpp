@@ -177,16 +177,18 @@ TEST_F(OptionOracle, CertainAndUniformRows) {
     for (double gradient : certain.gradient) EXPECT_EQ(gradient, 0);
 }
 
-TEST_F(OptionOracle, ASoftcapMakesInfiniteLogitsFinite) {
-    OptionProblem problem(GH_DTYPE_F32, 1, 2);
+TEST_F(OptionOracle, ASoftcapLeavesInfiniteLogitsInfinite) {
+    OptionProblem problem(GH_DTYPE_F32, 2, 3);
     problem.softcap = 2;
-    problem.set(0, 0, -INFINITY);
-    problem.set(0, 1, INFINITY);
-    const OptionRow row = reference_row(problem, 0, {1, 0});
-    EXPECT_NEAR(row.lse.value, 2 + std::log1p(std::exp(-4.0)), 1e-15);
-    EXPECT_NEAR(row.loss.value, 4 + std::log1p(std::exp(-4.0)), 1e-15);
-    EXPECT_EQ(row.gradient, std::vector<double>(2));
-    EXPECT_EQ(row.argmax, 1);
+    problem.fill(0, 1);
+    problem.set(0, 1, -INFINITY);
+    problem.fill(1, 1);
+    problem.set(1, 1, INFINITY);
+    const OptionRow masked = reference_row(problem, 0, {1, 0}), infinite = reference_row(problem, 1, {1, 0});
+    const double x = 2 * std::tanh(0.5);
+    EXPECT_NEAR(masked.lse.value, x + std::log(2.0), 1e-15);
+    EXPECT_EQ(masked.gradient[1], 0);
+    EXPECT_TRUE(std::isnan(infinite.loss.value));
 }
 
 TEST_F(OptionOracle, ATermWhoseFactorIsZeroCountsForNothing) {
