@@ -1,10 +1,12 @@
 // What the options give where theory says it exactly.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <vector>
 
 #include "engine.h"
@@ -35,6 +37,23 @@ std::string param_name(const ::testing::TestParamInfo<gh_dtype> &info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OptionsExact, ::testing::ValuesIn(all_dtypes), param_name);
+
+// Memory of the host that nobody may access, on either engine.
+class ForbiddenPage {
+public:
+    ForbiddenPage() : page_(mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+        if (page_ == MAP_FAILED) throw std::bad_alloc();
+    }
+    ~ForbiddenPage() { munmap(page_, bytes); }
+    ForbiddenPage(const ForbiddenPage &) = delete;
+    ForbiddenPage &operator=(const ForbiddenPage &) = delete;
+
+    const float *floats() const { return static_cast<const float *>(page_); }
+
+private:
+    static constexpr size_t bytes = 1 << 20;  // more than the class weights would take
+    void *page_;
+};
 
 void expect_zero_gradient(const OptionProblem &problem, const OptionOutcome &outcome) {
     for (int64_t i = 0; i < problem.batch; i++)
@@ -456,6 +475,38 @@ TEST_P(OptionsExact, AnEmptyBatchOverwritesSumsAndNothingElse) {
                 EXPECT_EQ(outcome.number(output), sums == GH_SUMS_ADD ? 5.0f : 0.0f) << problem.describe();
             }
         }
+}
+
+// Not even the class weights, which have no rows: here, nobody may read them.
+TEST_P(OptionsExact, AnEmptyBatchReadsNothing) {
+    const ForbiddenPage page;
+    for (gh_reduction reduction : {GH_REDUCTION_SUM, GH_REDUCTION_MEAN, GH_REDUCTION_NONE})
+        for (gh_sums sums : {GH_SUMS_ADD, GH_SUMS_OVERWRITE})
+            for (float smoothing : {0.0f, 0.1f, 1.0f})
+                for (bool with_workspace : {false, true})
+                    for (int64_t vocab : {1, 100, 50257}) {
+                        OptionProblem problem(dtype, 0, vocab);
+                        problem.reduction = reduction;
+                        problem.label_smoothing = smoothing;
+                        // So that there is a workspace where the call cannot do without.
+                        problem.class_weights.assign(static_cast<size_t>(vocab), 1);
+                        problem.with_workspace = with_workspace;
+                        problem.outputs = Outputs::all(reduction);
+                        problem.sums = sums;
+                        problem.before = 5;
+                        SCOPED_TRACE(problem.describe());
+                        PlacedOptions placed(problem);
+                        placed.options.class_weights = page.floats();
+                        placed.options.row_dloss = page.floats();
+                        placed.options.row_dentropy = page.floats();
+                        ASSERT_EQ(placed.call(), GH_SUCCESS) << gh_last_error();
+                        const OptionOutcome outcome = placed.fetch();
+                        for (Output output :
+                             {Output::loss, Output::z_loss, Output::n_valid, Output::n_correct, Output::n_out_of_range})
+                            if (problem.outputs.has(output)) {
+                                EXPECT_EQ(outcome.number(output), sums == GH_SUMS_ADD ? 5.0f : 0.0f);
+                            }
+                    }
 }
 
 TEST_P(OptionsExact, CertainRows) {
