@@ -394,6 +394,34 @@ TEST_F(OptionErrors, NoWorkspaceOnACudaStream) {
     }
 }
 
+// Columns are 32 bits wide in the CUDA kernels' argmax. Looked at before any memory is, so that this needs no device
+// and no such row. What is not refused goes on to the alignment of pointers, which comes next.
+TEST_F(OptionErrors, AnArgmaxOfAVastVocabularyOnACudaStream) {
+    const gh_stream cuda = engine().is_cuda() ? engine().stream() : nullptr;
+    constexpr int64_t limit = int64_t{1} << 31;
+    for (bool row_argmax : {false, true})
+        for (bool n_correct : {false, true})
+            for (int64_t size : {limit - 1, limit, limit + 1, int64_t{1} << 40})
+                for (gh_stream stream : {cuda, GH_STREAM_HOST}) {
+                    Call vast = forward();
+                    if (!row_argmax) vast.options.row_argmax = nullptr;
+                    if (!n_correct) vast.options.n_correct = nullptr;
+                    vast.options.logits_row_stride = vast.options.dlogits_row_stride = 0;
+                    vast.options.workspace = static_cast<char *>(vast.options.workspace) + 4;
+                    vast.vocab = size;
+                    vast.stream = stream;
+                    if (stream != GH_STREAM_HOST && size >= limit && (row_argmax || n_correct)) {
+                        expect(vast, GH_ERROR_INVALID_SIZE, text("vocab = %" PRId64 ":", size));
+                        vast.dlogits = nullptr;
+                        expect(vast, GH_ERROR_INVALID_SIZE, text("vocab = %" PRId64 ":", size));
+                        vast.batch = 0;
+                        expect(vast, GH_ERROR_INVALID_SIZE, text("vocab = %" PRId64 ":", size));
+                    } else {
+                        expect(vast, GH_ERROR_MISALIGNED_POINTER, "options.workspace = ");
+                    }
+                }
+}
+
 TEST_F(OptionErrors, OtherCallsNeedNoWorkspace) {
     for (Call right : both()) {
         right.options.workspace = nullptr;

@@ -92,6 +92,18 @@ void randomize_options(Random &random, OptionProblem &problem) {
     problem.row_dentropy = random_floats(random, chance() ? problem.batch : 0, -2, 2);
 }
 
+OptionProblem random_extreme_problem(Random &random, gh_dtype dtype, int64_t vocab, const Extreme &extreme) {
+    OptionProblem problem = random_option_problem(random, dtype, 6, vocab);
+    for (int64_t i = 2; i < problem.batch; i++) problem.fill(i, 0);
+    problem.set(3, uniform(random, 0, vocab - 1), 1.5);
+    problem.set(4, problem.labels[4], -1.5);
+    for (int64_t j = 0; j < vocab; j += 2) problem.set(5, j, static_cast<double>(uniform(random, -3, 3)));
+    problem.logit_scale = extreme.logit_scale;
+    problem.softcap = extreme.softcap;
+    problem.outputs = Outputs::all(problem.reduction);
+    return problem;
+}
+
 std::vector<float> random_floats(Random &random, int64_t count, double lowest, double highest) {
     std::uniform_real_distribution<double> distribution(lowest, highest);
     std::vector<float> values(static_cast<size_t>(count));

@@ -104,6 +104,16 @@ OptionProblem random_option_problem(Random &random, gh_dtype dtype, int64_t batc
 // Turns every option on or off, at random; not memory, reduction or outputs.
 void randomize_options(Random &random, OptionProblem &problem);
 
+// Valid, but far from usual.
+struct Extreme {
+    float logit_scale, softcap;
+};
+constexpr Extreme extremes[] = {{3e38f, 0},     {1e-38f, 0},     {1, 1e-38f},      {1, 3e38f},
+                                {3e38f, 3e38f}, {3e38f, 1e-38f}, {1e-38f, 1e-38f}, {1e-38f, 3e38f}};
+
+// Rows of ordinary logits, of zeros, and of both, with every output.
+OptionProblem random_extreme_problem(Random &random, gh_dtype dtype, int64_t vocab, const Extreme &extreme);
+
 std::vector<float> random_floats(Random &random, int64_t count, double lowest, double highest);
 
 }  // namespace test

@@ -1,10 +1,12 @@
 // What the options give where theory says it exactly.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <vector>
 
 #include "engine.h"
@@ -35,6 +37,23 @@ std::string param_name(const ::testing::TestParamInfo<gh_dtype> &info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OptionsExact, ::testing::ValuesIn(all_dtypes), param_name);
+
+// Memory of the host that nobody may access, on either engine.
+class ForbiddenPage {
+public:
+    ForbiddenPage() : page_(mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+        if (page_ == MAP_FAILED) throw std::bad_alloc();
+    }
+    ~ForbiddenPage() { munmap(page_, bytes); }
+    ForbiddenPage(const ForbiddenPage &) = delete;
+    ForbiddenPage &operator=(const ForbiddenPage &) = delete;
+
+    const float *floats() const { return static_cast<const float *>(page_); }
+
+private:
+    static constexpr size_t bytes = 1 << 20;  // more than the class weights would take
+    void *page_;
+};
 
 void expect_zero_gradient(const OptionProblem &problem, const OptionOutcome &outcome) {
     for (int64_t i = 0; i < problem.batch; i++)
@@ -312,6 +331,149 @@ TEST_P(OptionsExact, SmoothingAColumnOfMinusInfinityGivesAnInfiniteLossAndAFinit
     }
 }
 
+// Columns masked with a large finite number, as torch.finfo(dtype).min, where others mask with -inf. The sizes are such
+// that every CUDA kernel meets them.
+class FiniteMask : public OptionsExact {
+protected:
+    std::vector<double> masks() const {
+        if (dtype == GH_DTYPE_F16) return {-largest(dtype)};
+        return {-largest(dtype), -1e38};
+    }
+
+    // One row for each kind of mask, and one without. What the mask leaves is ordinary.
+    OptionProblem draw_masked(int64_t vocab, double mask, int64_t offset, int64_t padding) {
+        OptionProblem problem = draw(7, vocab, 3);
+        problem.offset = offset;
+        problem.padding = padding;
+        const auto mask_all_but = [&](int64_t row, int64_t begin, int64_t end) {
+            for (int64_t j = 0; j < vocab; j++)
+                if (j < begin || j >= end) problem.set(row, j, mask);
+        };
+        for (int k = 0; k < 3; k++) problem.set(0, uniform(random, 0, vocab - 1), mask);
+        const int64_t first = uniform(random, 0, vocab - 3);
+        mask_all_but(1, first, first + 3);
+        problem.labels[1] = first + 1;
+        mask_all_but(2, first, first + 1);  // certain
+        problem.labels[2] = first;
+        mask_all_but(3, first, first + 1);  // and wrong
+        problem.labels[3] = first + 1;
+        mask_all_but(4, vocab / 2, vocab);
+        mask_all_but(5, 0, vocab / 2);
+        return problem;  // the last row has no mask
+    }
+
+    template <typename Check>
+    void for_every_mask(Check check) {
+        for (int64_t vocab : {8, 100, 4096, 8203, 50257, 128256})
+            for (double mask : masks())
+                for (int64_t offset : {0, 1}) {
+                    const OptionProblem problem = draw_masked(vocab, mask, offset, 3 * offset);
+                    SCOPED_TRACE(problem.describe() + ", mask " + std::to_string(mask));
+                    check(problem, decode(dtype, encode(dtype, mask)));
+                    if (HasFailure()) return;
+                }
+    }
+
+    // Where the label is not masked itself.
+    void expect_zero_at_masked_classes(const OptionProblem &problem, const OptionOutcome &outcome, double mask) {
+        for (int64_t i = 0; i < problem.batch; i++)
+            for (int64_t j = 0; j < problem.vocab; j++) {
+                const double g = gradient(problem, outcome, i, j);
+                ASSERT_TRUE(std::isfinite(g)) << "row " << i << ", column " << j;
+                if (problem.logit(i, j) == mask && j != problem.labels[static_cast<size_t>(i)]) {
+                    ASSERT_EQ(g, 0.0) << "row " << i << ", column " << j;
+                }
+            }
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, FiniteMask, ::testing::ValuesIn(all_dtypes), param_name);
+
+TEST_P(FiniteMask, EntropyIsThatOfTheOtherClasses) {
+    for_every_mask([&](OptionProblem problem, double mask) {
+        problem.row_dentropy = random_floats(random, problem.batch, -2, 2);
+        const OptionOutcome outcome = run_and_check(problem);
+        expect_zero_at_masked_classes(problem, outcome, mask);
+        EXPECT_EQ(outcome.number(Output::row_entropy, 2), 0.0f);
+        EXPECT_EQ(outcome.number(Output::row_entropy, 3), 0.0f);
+        EXPECT_TRUE(run_and_check(backward_from(problem, outcome)).dlogits == outcome.dlogits);
+        problem.gradient = Gradient::none;
+        run_and_check(problem);
+    });
+}
+
+TEST_P(FiniteMask, PlainTerms) {
+    for_every_mask([&](OptionProblem problem, double mask) {
+        problem.outputs = {Output::row_loss, Output::row_lse, Output::row_target_log_prob, Output::row_statistics,
+                           Output::loss};
+        const OptionOutcome outcome = run_and_check(problem);
+        expect_zero_at_masked_classes(problem, outcome, mask);
+        EXPECT_EQ(outcome.number(Output::row_loss, 2), 0.0f);
+        EXPECT_TRUE(run_and_check(backward_from(problem, outcome)).dlogits == outcome.dlogits);
+        problem.gradient = Gradient::none;
+        run_and_check(problem);
+    });
+}
+
+// Then all other classes are as if they were masked.
+TEST_P(FiniteMask, TheLargestFiniteLogitIsCertain) {
+    for_every_mask([&](OptionProblem problem, double) {
+        for (int64_t i = 0; i < problem.batch; i++) {
+            const int64_t label = problem.labels[static_cast<size_t>(i)];
+            problem.set(i, i % 2 == 0 ? label : (label + 1) % problem.vocab, largest(dtype));
+        }
+        problem.row_dentropy = random_floats(random, problem.batch, -2, 2);
+        const OptionOutcome outcome = run_and_check(problem);
+        for (int64_t i = 0; i < problem.batch; i++) {
+            EXPECT_EQ(outcome.number(Output::row_entropy, i), 0.0f);
+            if (i % 2 == 0) {
+                EXPECT_EQ(outcome.number(Output::row_loss, i), 0.0f);
+            }
+            for (int64_t j = 0; j < problem.vocab; j++) {
+                const int64_t label = problem.labels[static_cast<size_t>(i)];
+                const double expected = i % 2 == 0 ? 0 : j == label ? -1 : j == (label + 1) % problem.vocab ? 1 : 0;
+                ASSERT_EQ(gradient(problem, outcome, i, j), expected) << "row " << i << ", column " << j;
+            }
+        }
+    });
+}
+
+// The smoothed loss asks for the masked columns' distances, too. A distance, and on CUDA the sum of them, may be beyond
+// fp32, and then the loss may be +inf. All else is as usual.
+TEST_P(FiniteMask, SmoothedLossesAreHuge) {
+    for (bool weighted : {false, true})
+        for_every_mask([&](OptionProblem problem, double) {
+            problem.label_smoothing = 0.125f;
+            if (weighted) problem.class_weights = random_floats(random, problem.vocab, 0.5, 2);
+            if (uniform(random, 0, 1)) problem.set(0, 0, largest(dtype));
+            problem.row_dentropy = random_floats(random, problem.batch, -2, 2);
+            const OptionOutcome outcome = run(problem);
+            OptionProblem all_else = problem;
+            all_else.outputs.remove(Output::row_loss);
+            all_else.outputs.remove(Output::loss);
+            check(all_else, outcome);
+
+            const double most = largest(GH_DTYPE_F32);
+            for (int64_t i = 0; i < problem.batch; i++) {
+                double highest = -inf, sum = 0, widest = 0;
+                for (int64_t j = 0; j < problem.vocab; j++) highest = std::max(highest, problem.logit(i, j));
+                for (int64_t j = 0; j < problem.vocab; j++) {
+                    const double distance = highest - problem.logit(i, j);
+                    sum += problem.weight(j) * distance;
+                    widest = std::max(widest, distance);
+                }
+                // The sum rounds as option_oracle.h says; what is so near to the limit may be on either side of it.
+                const double rounding = u * (8 + 2 * static_cast<double>(problem.vocab) / 256);
+                const double limited = engine().is_cuda() ? sum * (1 + rounding) : widest;
+                const double got = double{outcome.number(Output::row_loss, i)};
+                const Bounded expected = reference_row(problem, i, {1, 0}).loss;
+                if (got == inf && (limited > most || expected.value + expected.error > most)) continue;
+                EXPECT_NEAR(got, expected.value, expected.error + u * std::fabs(expected.value)) << "row " << i;
+            }
+            EXPECT_TRUE(outcome.number(Output::loss) > 1000) << outcome.number(Output::loss);
+        });
+}
+
 TEST_P(OptionsExact, ATermWhoseFactorIsZeroCountsForNothing) {
     for (int64_t vocab : {3, 100, 8203}) {
         OptionProblem problem = draw(3, vocab);
@@ -329,6 +491,37 @@ TEST_P(OptionsExact, ATermWhoseFactorIsZeroCountsForNothing) {
             for (int64_t i = 0; i < problem.batch; i++) EXPECT_EQ(gradient(problem, outcome, i, masked), 0.0);
         }
     }
+}
+
+// Products and quotients of extremes overflow and underflow, but meet no infinity of the other sign, and no infinite
+// factor meets a 0.
+TEST_P(OptionsExact, ExtremeScalesAndSoftcapsMakeNoNan) {
+    for (const Extreme &extreme : extremes)
+        for (int64_t vocab : {1, 8, 100, 4096, 8203, 50257})
+            for (bool all_terms : {false, true}) {
+                OptionProblem problem = random_extreme_problem(random, dtype, vocab, extreme);
+                problem.offset = uniform(random, 0, 1);
+                if (all_terms) {
+                    problem.label_smoothing = 0.25f;
+                    problem.class_weights = random_floats(random, vocab, 0.5, 1);
+                    // Times the scale, it must be a number.
+                    if (problem.logit_scale <= 1) problem.row_dentropy = random_floats(random, problem.batch, -2, 2);
+                } else {
+                    problem.outputs = {Output::row_loss, Output::row_lse, Output::row_target_log_prob, Output::loss,
+                                       Output::row_statistics};
+                }
+                const OptionOutcome outcome = run(problem);
+                SCOPED_TRACE(problem.describe());
+                for (Output output : {Output::row_loss, Output::row_lse, Output::row_target_log_prob,
+                                      Output::row_entropy, Output::loss, Output::z_loss})
+                    for (float value : outcome.numbers(output))
+                        EXPECT_FALSE(std::isnan(value)) << "output " << static_cast<int>(output);
+                for (int64_t i = 0; i < problem.batch; i++)
+                    for (int64_t j = 0; j < vocab; j++)
+                        ASSERT_FALSE(std::isnan(gradient(problem, outcome, i, j))) << "row " << i << ", column " << j;
+                EXPECT_TRUE(run(backward_from(problem, outcome)).dlogits == outcome.dlogits);
+                if (HasFailure()) return;
+            }
 }
 
 // A class that is masked out with -inf remains so.
@@ -456,6 +649,38 @@ TEST_P(OptionsExact, AnEmptyBatchOverwritesSumsAndNothingElse) {
                 EXPECT_EQ(outcome.number(output), sums == GH_SUMS_ADD ? 5.0f : 0.0f) << problem.describe();
             }
         }
+}
+
+// Not even the class weights, which have no rows: here, nobody may read them.
+TEST_P(OptionsExact, AnEmptyBatchReadsNothing) {
+    const ForbiddenPage page;
+    for (gh_reduction reduction : {GH_REDUCTION_SUM, GH_REDUCTION_MEAN, GH_REDUCTION_NONE})
+        for (gh_sums sums : {GH_SUMS_ADD, GH_SUMS_OVERWRITE})
+            for (float smoothing : {0.0f, 0.1f, 1.0f})
+                for (bool with_workspace : {false, true})
+                    for (int64_t vocab : {1, 100, 50257}) {
+                        OptionProblem problem(dtype, 0, vocab);
+                        problem.reduction = reduction;
+                        problem.label_smoothing = smoothing;
+                        // So that there is a workspace where the call cannot do without.
+                        problem.class_weights.assign(static_cast<size_t>(vocab), 1);
+                        problem.with_workspace = with_workspace;
+                        problem.outputs = Outputs::all(reduction);
+                        problem.sums = sums;
+                        problem.before = 5;
+                        SCOPED_TRACE(problem.describe());
+                        PlacedOptions placed(problem);
+                        placed.options.class_weights = page.floats();
+                        placed.options.row_dloss = page.floats();
+                        placed.options.row_dentropy = page.floats();
+                        ASSERT_EQ(placed.call(), GH_SUCCESS) << gh_last_error();
+                        const OptionOutcome outcome = placed.fetch();
+                        for (Output output :
+                             {Output::loss, Output::z_loss, Output::n_valid, Output::n_correct, Output::n_out_of_range})
+                            if (problem.outputs.has(output)) {
+                                EXPECT_EQ(outcome.number(output), sums == GH_SUMS_ADD ? 5.0f : 0.0f);
+                            }
+                    }
 }
 
 TEST_P(OptionsExact, CertainRows) {
