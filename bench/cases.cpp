@@ -1,5 +1,6 @@
 #include "cases.h"
 
+#include <algorithm>
 #include <sstream>
 #include <stdexcept>
 
@@ -22,30 +23,29 @@ gh_dtype parse_dtype(const std::string &text) {
     throw std::runtime_error("unknown dtype " + text);
 }
 
-void parse_option(const std::string &option, Case &c) {
-    const std::vector<std::string> parts = split(option, '=');
-    if (parts.size() == 2 && parts[0] == "ignored")
-        c.ignored = std::stod(parts[1]);
-    else if (parts.size() == 2 && parts[0] == "z")
-        c.z_loss_multiplier = std::stof(parts[1]);
-    else
-        throw std::runtime_error("unknown option " + option);
+Setting parse_setting(const std::string &word) {
+    const size_t equals = std::min(word.find('='), word.size());
+    return {word.substr(0, equals), word.substr(std::min(equals + 1, word.size()))};
 }
 
-void parse_line(const std::string &line, std::vector<Case> &cases) {
-    std::istringstream words(line);
+std::vector<Case> parse_shapes(std::istringstream &words) {
     std::string group, dtypes, batches, vocabs;
     if (!(words >> group >> dtypes >> batches >> vocabs)) throw std::runtime_error("fewer than four columns");
-    Case c{group, GH_DTYPE_F32, 0, 0};
-    for (std::string option; words >> option;) parse_option(option, c);
+    std::vector<Case> shapes;
     for (const std::string &dtype : split(dtypes, ','))
         for (const std::string &batch : split(batches, ','))
-            for (const std::string &vocab : split(vocabs, ',')) {
-                c.dtype = parse_dtype(dtype);
-                c.batch = std::stoll(batch);
-                c.vocab = std::stoll(vocab);
-                cases.push_back(c);
-            }
+            for (const std::string &vocab : split(vocabs, ','))
+                shapes.push_back({group, parse_dtype(dtype), std::stoll(batch), std::stoll(vocab)});
+    return shapes;
+}
+
+void apply(const Setting &setting, Case &c) {
+    if (setting.key == "ignored")
+        c.ignored = std::stod(setting.value);
+    else if (setting.key == "z")
+        c.z_loss_multiplier = std::stof(setting.value);
+    else
+        throw std::runtime_error("unknown option " + setting.key);
 }
 
 }  // namespace
@@ -55,18 +55,32 @@ std::string Case::name() const {
     return group + "/" + dtype_name + "/" + std::to_string(batch) + "x" + std::to_string(vocab);
 }
 
-std::vector<Case> parse_cases(const std::string &text) {
-    std::vector<Case> cases;
+void parse_lines(const std::string &text,
+                 const std::function<void(std::vector<Case>, const std::vector<Setting> &)> &take) {
     int number = 0;
     for (const std::string &line : split(text, '\n')) {
         number++;
         if (line.find_first_not_of(" \t\r") == std::string::npos || line[0] == '#') continue;
         try {
-            parse_line(line, cases);
+            std::istringstream words(line);
+            const std::vector<Case> shapes = parse_shapes(words);
+            std::vector<Setting> settings;
+            for (std::string word; words >> word;) settings.push_back(parse_setting(word));
+            take(shapes, settings);
         } catch (const std::exception &e) {
             throw std::runtime_error("cases, line " + std::to_string(number) + ": " + e.what());
         }
     }
+}
+
+std::vector<Case> parse_cases(const std::string &text) {
+    std::vector<Case> cases;
+    parse_lines(text, [&](std::vector<Case> shapes, const std::vector<Setting> &settings) {
+        for (Case &shape : shapes) {
+            for (const Setting &setting : settings) apply(setting, shape);
+            cases.push_back(shape);
+        }
+    });
     return cases;
 }
 

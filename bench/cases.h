@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,16 @@ struct Case {
     std::string name() const;
 };
 
-// Throws std::runtime_error, naming the line, for text that is not in the file's format.
+// A word after a line's shapes: "key=value", or "key" with an empty value.
+struct Setting {
+    std::string key, value;
+};
+
+// Calls `take` with every line's shapes and the words after them. Throws std::runtime_error, naming the line, for text
+// that is not in the format of bench/cases.txt, and for what `take` throws.
+void parse_lines(const std::string &text,
+                 const std::function<void(std::vector<Case>, const std::vector<Setting> &)> &take);
+
 std::vector<Case> parse_cases(const std::string &text);
 
 // The cases of bench/cases.txt, which is compiled in.

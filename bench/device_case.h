@@ -1,18 +1,10 @@
-// One shape on the GPU: its buffers, and one measurement of a call beside its two ceilings.
+// One shape on the GPU: one measurement of a call beside its two ceilings.
 #pragma once
 
-#include <memory>
-
-#include "cases.h"
-#include "cuda_support.h"
+#include "device_problem.h"
 
 namespace bench {
 
-// A call turns logits into gradients, so they are restored from a copy before each timed call; and what the
-// copying leaves in the L2 cache is displaced by reading other memory. Neither is timed.
-//
-// A call too short for two events around it to time is measured as a graph of many calls, each on logits of its
-// own: the time divided by the number of calls. It includes what lies between kernels that follow each other.
 class DeviceCase {
 public:
     explicit DeviceCase(const Case &shape);
@@ -24,28 +16,16 @@ public:
     };
     Times run();
 
-    const Case &shape() const { return shape_; }
-    int64_t calls() const { return calls_; }
+    const Case &shape() const { return problem_.shape(); }
+    int64_t calls() const { return problem_.calls(); }
 
 private:
-    template <class Work>
-    void prepare(Graph &graph, Work work);
-    template <class Work>
-    double time(const Graph &graph, Work work);
-    void copy_all(cudaStream_t stream);
-    void stream_all(cudaStream_t stream);
-    void call_all(cudaStream_t stream);
+    void cross_entropy(int64_t call, cudaStream_t stream) const;
     void verify();
 
-    Case shape_;
-    size_t pitch_;   // bytes from one call's logits to the next call's
-    int64_t calls_;  // timed together
-    Stream stream_;
-    Timer timer_;
-    DeviceBuffer pristine_, logits_, labels_, sums_;
-    size_t other_bytes_;
-    DeviceBuffer other_;  // read to displace everything else from L2
-    Graph copy_graph_, stream_graph_, call_graph_;
+    DeviceProblem problem_;
+    DeviceBuffer sums_;
+    DeviceProblem::Round copy_, stream_in_place_, call_;
 };
 
 }  // namespace bench

@@ -22,7 +22,7 @@ void read_all(const void *data, size_t bytes, cudaStream_t stream);
 
 // A kernel that does nothing, with as many bytes of arguments as a call of the library passes on.
 struct EmptyArguments {
-    unsigned char bytes[96];
+    unsigned char bytes[320];
 };
 void launch_empty(const cudaLaunchConfig_t &config);
 // Allows the empty kernel any shared memory and cluster size that a launch may ask for.

@@ -55,11 +55,13 @@ int main(int argc, char **argv) {
         add_context(bench::device_context());
         bench::register_device_suite(settings);
         bench::register_issue_suite(settings);
+        bench::register_option_suite(settings);
     } else {
         std::cerr << "greyhound_bench: no CUDA device; host benchmarks only\n";
     }
 #endif
     bench::register_host_suite(settings);
+    bench::register_host_option_suite(settings);
 
     MedianReporter reporter;
     const size_t run = benchmark::RunSpecifiedBenchmarks(&reporter);

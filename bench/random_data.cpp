@@ -44,6 +44,14 @@ void fill_normal(void *logits, gh_dtype dtype, int64_t elements, uint64_t seed) 
     }
 }
 
+std::vector<float> random_factors(int64_t count, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::uniform_real_distribution<float> factor(0.5f, 1.5f);
+    std::vector<float> factors(static_cast<size_t>(count));
+    for (float &f : factors) f = factor(random);
+    return factors;
+}
+
 std::vector<int64_t> random_labels(const Case &c, int64_t rows, uint64_t seed) {
     std::mt19937_64 random(seed);
     std::uniform_int_distribution<int64_t> label(0, c.vocab - 1);

@@ -17,7 +17,7 @@ import charts
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench" / "peers"))
-from cases import all_cases  # noqa: E402
+from cases import all_cases, all_option_cases  # noqa: E402
 
 MIDDLE_BATCH, MIDDLE_VOCAB = 8192, 128256
 PEERS = ["torch eager", "torch.compile", "Liger", "Quack"]
@@ -60,6 +60,10 @@ comparison, Python needs torch, `liger-kernel` and `quack-kernels`; what is miss
   `cudaMemcpyAsync` from device to device of as many bytes as the logits have, which reads and writes the same amount
   as the call must; `in place` is a kernel that reads the logits and writes them back unchanged, with 16-byte accesses.
   *Of memcpy* is memcpy's median time / the call's median time.
+- **An option's cost** is the time of a call that uses it / that of the plain call, `gh_cross_entropy_fwd_bwd`: medians
+  of 51 repetitions (31 on the CPU engine). In each, both are timed as above, one right after the other, and in turns
+  the one or the other first, so that both see the same clocks and temperature. The options are those of
+  `bench/options.txt`.
 - **Peers** take the same shapes and are timed in the same way, from Python (slow ones with fewer repetitions). Each is
   used in the way that is fastest for it: torch's `cross_entropy` and its gradient, plain and under `torch.compile`
   (compiled anew for each shape); Liger's autograd function, whose forward pass computes the gradient in place; Quack's
@@ -102,7 +106,7 @@ def medians(document):
         elif entry.get("aggregate_name") == "median":
             found.setdefault(name, {}).update(entry)
         elif entry.get("aggregate_name") == "cv":
-            found.setdefault(name, {})["cv"] = entry["real_time"]
+            found.setdefault(name, {}).update(cv=entry["real_time"], of_plain_cv=entry.get("of_plain"))
     return found, errors
 
 
@@ -115,6 +119,7 @@ class Results:
         self.peers = read(folder / "peers.json")
         self.startup = read(folder / "startup.json")
         self.host = read(folder / "host.json")
+        self.options_file = read(folder / "options.json")
         self.peers_host = read(folder / "peers_host.json")
         everything, self.errors = medians(self.greyhound)
         self.device = {name[7:]: m for name, m in everything.items() if name.startswith("device/")}
@@ -293,6 +298,56 @@ def device_section(results):
     return text
 
 
+def option_rows(cases, found):
+    rows = []
+    for case in cases:
+        m = found.get(case.name)
+        if not m:
+            continue
+        ratio = m["real_time"] / m["plain_us"]
+        met = "-" if case.at_most is None else "yes" if ratio <= case.at_most else "**no**"
+        rows.append(
+            (
+                case.shape.group.replace("_", " "),
+                " ".join(f"`{setting}`" for setting in case.settings if setting != "on_host") or "-",
+                shape_of(case.shape.name),
+                milliseconds(m["plain_us"]),
+                milliseconds(m["real_time"]),
+                f"{ratio:.3f}",
+                "-" if case.at_most is None else f"{case.at_most:.2f}",
+                met,
+                f"{m['of_plain_cv']:.1%}",
+            )
+        )
+    return rows
+
+
+OPTION_HEADER = ["option", "set", "shape", "plain, ms", "ms", "ratio", "at most", "met", "std. dev."]
+
+
+def options_section(results):
+    text = "### What an option costs\n\n"
+    if not results.options_file:
+        return text + "Not measured."
+    found, errors = medians(results.options_file)
+    cases = [case for case in all_option_cases() if not case.on_host]
+    context = results.options_file["context"]
+    text += (
+        "The time of a call with the option / that of the plain call, in the same run. What is set are fields of "
+        "`gh_cross_entropy_options`, and a few things that `bench/options.txt` explains. The standard deviation is "
+        "that of single pairs of calls; `no option` is `gh_cross_entropy` with the defaults, and shows how exact the "
+        "ratios are. "
+        f"Commit {context.get('commit', 'unknown')[:12]}, {context['date'][:10]}.\n\n"
+    )
+    if context.get("quick") == "true":
+        text += "**Measured with `--quick`: too few repetitions to quote.**\n\n"
+    text += table(OPTION_HEADER, option_rows(cases, found))
+    missing = [(case.name, errors.get(case.name, "not run")) for case in cases if case.name not in found]
+    if missing:
+        text += "\n\nNot measured:\n\n" + "\n".join(f"- `{name}`: {reason}" for name, reason in missing)
+    return text
+
+
 def host_time_section(results):
     rows = []
     for name, m in results.issue.items():
@@ -393,6 +448,11 @@ def host_section(results):
             if name.startswith("host/")
         ]
         text += "\n\n" + table(["shape", "ms", "GB/s"], rows)
+    options = option_rows([case for case in all_option_cases() if case.on_host], own)
+    if options:
+        text += "\n\nWhat an option costs:\n\n"
+        # There are no targets.
+        text += table(OPTION_HEADER[:6] + OPTION_HEADER[8:], [row[:6] + row[8:] for row in options])
     if "host_call/1x1" in own:
         text += f"\n\nA call with one row of one column takes {own['host_call/1x1']['real_time']:.2f} us."
     return text
@@ -400,7 +460,7 @@ def host_section(results):
 
 def environment(results):
     context = {}
-    for document in (results.startup, results.peers, results.greyhound):
+    for document in (results.options_file, results.startup, results.peers, results.greyhound):
         context.update((document or {}).get("context", {}))
     keys = [
         ("gpu", "GPU"), ("driver", "driver"), ("driver_cuda", "CUDA, driver"), ("runtime_cuda", "CUDA, runtime"),
@@ -514,18 +574,20 @@ def gpu_sections(results):
     title = next(
         (
             d["context"]["gpu"]
-            for d in (results.greyhound, results.peers, results.startup)
+            for d in (results.greyhound, results.peers, results.startup, results.options_file)
             if d and d["context"].get("gpu")
         ),
         "No GPU" if results.slug == "no-gpu" else results.slug,
     )
     sections = [f"## {title}"]
-    if results.greyhound or results.peers or results.startup:
+    if results.greyhound or results.peers or results.startup or results.options_file:
         sections.append(environment(results))
     if results.device or results.peers:
         sections.append(targets_section(results))
     if results.peers:
         sections += [pictures_section(results), peers_section(results), memory_section(results)]
+    if results.device or results.options_file:
+        sections.append(options_section(results))
     if results.device:
         sections.append(device_section(results))
     if results.issue:

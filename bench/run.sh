@@ -1,17 +1,19 @@
 #!/bin/sh
 # Runs the whole benchmark and leaves its results in bench/results/<gpu>/.
 #
-#   bench/run.sh [--build-dir DIR] [--results DIR] [--quick] [STAGE...]
+#   bench/run.sh [--build-dir DIR] [--results DIR] [--quick] [--filter REGEX] [STAGE...]
 #
 # Stages, by default all of these in this order:
 #   build    a clean build of the library with 2 jobs, timed; then the benchmark program
 #   device   greyhound_bench: GPU time and host time of a call           -> greyhound.json
+#   options  greyhound_bench: GPU time of a call with each option        -> options.json
 #   peers    other implementations on the GPU, on the same shapes        -> peers.json
 #   startup  process start to first loss, for each implementation        -> startup.json
 #   host     the CPU engine, and torch on the CPU                        -> host.json, peers_host.json
-# and one that runs only when named:
 #
 # With --build-dir, that build is measured, and there is no stage "build".
+# With --filter, greyhound_bench measures only what REGEX finds, and a stage's file holds only that: to look, with
+# --results elsewhere.
 # The peers need Python 3 with torch, liger-kernel and quack-kernels; what is missing is reported and left out.
 # Environment: PYTHON (python3), GREYHOUND_COMMIT (for sources without their git history),
 # PEERS_FLAGS (further flags for bench/peers/device.py, such as "--only grid/bf16 --merge").
@@ -22,20 +24,22 @@ python=${PYTHON:-python3}
 build_dir=
 results=
 quick=
+filter=
 stages=
 while [ $# -gt 0 ]; do
     case $1 in
         --build-dir) build_dir=$2; shift ;;
         --results) results=$2; shift ;;
         --quick) quick=--quick ;;
-        build | device | peers | startup | host) stages="$stages $1" ;;
+        --filter) filter=$2; shift ;;
+        build | device | options | peers | startup | host) stages="$stages $1" ;;
         -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
         *) echo "run.sh: unknown argument $1 (--help lists them)" >&2; exit 2 ;;
     esac
     shift
 done
 
-all="device peers startup host"
+all="device options peers startup host"
 if [ -z "$build_dir" ]; then
     build_dir=$root/build/release
     all="build $all"
@@ -50,11 +54,11 @@ GREYHOUND_LIBRARY=$build_dir/libgreyhound.so
 export GREYHOUND_COMMIT GREYHOUND_LIBRARY
 mkdir -p "$results"
 
-# Runs greyhound_bench on the benchmarks that the pattern $1 finds, into the file $2. From its own folder, so that the
-# results do not name a path of this machine.
+# Runs greyhound_bench on the benchmarks that the pattern $1 finds (and the filter, in what follows), into the file $2.
+# From its own folder, so that the results do not name a path of this machine.
 bench() {
-    (cd "$build_dir/bench" && ./greyhound_bench $quick --benchmark_filter="$1" --benchmark_context=commit="$commit" \
-        --benchmark_out="$results/$2" --benchmark_out_format=json)
+    (cd "$build_dir/bench" && ./greyhound_bench $quick --benchmark_filter="$1${filter:+.*($filter)}" \
+        --benchmark_context=commit="$commit" --benchmark_out="$results/$2" --benchmark_out_format=json)
 }
 
 # A stage that fails does not take the others with it; the script's status tells of it in the end.
@@ -67,6 +71,7 @@ for stage in $stages; do
                 cmake --build "$build_dir" --parallel
             ;;
         device) bench '^(device|issue)' greyhound.json ;;
+        options) bench '^options/' options.json ;;
         peers)
             # PEERS_FLAGS holds several words.
             # shellcheck disable=SC2086
@@ -77,7 +82,7 @@ for stage in $stages; do
                 --library "$GREYHOUND_LIBRARY" --output "$results/startup.json"
             ;;
         host)
-            bench '^host(/|_call)' host.json &&
+            bench '^host(/|_call|_options/)' host.json &&
                 "$python" "$root/bench/peers/host.py" $quick --output "$results/peers_host.json"
             ;;
     esac || failed="$failed $stage"

@@ -2,11 +2,15 @@
 // that the stream names; nothing is computed here.
 #include "greyhound/greyhound.h"
 
+#include "api/call.h"
 #include "api/host_memory.h"
 #include "api/validate.h"
+#include "arguments.h"
 #include "cpu/engine.h"
+#include "cpu/scale.h"
 #include "cross_entropy.h"
 #include "cuda/engine.h"
+#include "scale_dlogits.h"
 #include "status.h"
 
 #define GH_STRINGIFY_(x) #x
@@ -43,17 +47,84 @@ const char *gh_last_error(void) {
     return gh::last_failure();
 }
 
+namespace {
+
+// A call with its options read, on its way to the engine that the stream names.
+gh_status run(const gh::CrossEntropy &call, gh_stream stream) {
+    if (gh_status status = gh::validate(call, stream == GH_STREAM_HOST)) return status;
+    if (stream == GH_STREAM_HOST) {
+        if (gh_status status = gh::validate_host_memory(gh::Arguments(call))) return status;
+        if (gh_status status = gh::validate_labels(call)) return status;
+        return gh::cpu::cross_entropy(call);
+    }
+    return gh::cuda::cross_entropy(call, stream);
+}
+
+}  // namespace
+
 gh_status gh_cross_entropy_fwd_bwd(void *logits, gh_dtype dtype, const int64_t *labels, int64_t batch, int64_t vocab,
                                    float z_loss_multiplier, int64_t ignore_index, float *ce_sum, float *z_sum,
                                    float *n_valid, gh_stream stream) {
-    const gh::CrossEntropy call{logits,       dtype,  labels, batch,  vocab, z_loss_multiplier,
-                                ignore_index, ce_sum, z_sum,  n_valid};
+    gh::CrossEntropy call;
+    call.logits = call.dlogits = logits;
+    call.dtype = dtype;
+    call.labels = labels;
+    call.batch = batch;
+    call.vocab = call.logits_row_stride = call.dlogits_row_stride = vocab;
+    call.z_loss_multiplier = z_loss_multiplier;
+    call.ignore_index = ignore_index;
+    call.loss = ce_sum;
+    call.z_loss = z_sum;
+    call.n_valid = n_valid;
+    call.losses_apart = true;
+    return run(call, stream);
+}
+
+gh_status gh_cross_entropy(const void *logits, void *dlogits, gh_dtype dtype, const void *labels, int64_t batch,
+                           int64_t vocab, const gh_cross_entropy_options *options, gh_stream stream) {
+    gh::CrossEntropy call;
+    call.pass = dlogits == nullptr ? gh::Pass::forward : gh::Pass::forward_and_backward;
+    call.logits = logits;
+    call.dlogits = dlogits;
+    call.dtype = dtype;
+    call.labels = labels;
+    call.batch = batch;
+    call.vocab = vocab;
+    if (gh_status status = gh::read_options(options, call)) return status;
+    return run(call, stream);
+}
+
+gh_status gh_cross_entropy_backward(const void *logits, void *dlogits, gh_dtype dtype, const void *labels,
+                                    int64_t batch, int64_t vocab, const void *row_statistics, const float *row_lse,
+                                    const gh_cross_entropy_options *options, gh_stream stream) {
+    gh::CrossEntropy call;
+    call.pass = gh::Pass::backward;
+    call.logits = logits;
+    call.dlogits = dlogits;
+    call.dtype = dtype;
+    call.labels = labels;
+    call.batch = batch;
+    call.vocab = vocab;
+    call.saved_statistics = row_statistics;
+    call.saved_lse = row_lse;
+    if (gh_status status = gh::read_options(options, call)) return status;
+    return run(call, stream);
+}
+
+gh_status gh_scale_dlogits(void *dlogits, gh_dtype dtype, int64_t batch, int64_t vocab, int64_t dlogits_row_stride,
+                           const float *dloss_ptr, gh_stream stream) {
+    const gh::ScaleDlogits call{dlogits,  dtype, batch, vocab, dlogits_row_stride == 0 ? vocab : dlogits_row_stride,
+                                dloss_ptr};
     if (gh_status status = gh::validate(call)) return status;
-    if (batch == 0) return GH_SUCCESS;
-    if (stream == GH_STREAM_HOST) {
-        if (gh_status status = gh::validate_host_memory(call)) return status;
-        if (gh_status status = gh::validate_labels(call)) return status;
-        return gh::cpu::cross_entropy_fwd_bwd(call);
-    }
-    return gh::cuda::cross_entropy_fwd_bwd(call, stream);
+    if (stream != GH_STREAM_HOST) return gh::cuda::scale_dlogits(call, stream);
+    if (gh_status status = gh::validate_host_memory(gh::Arguments(call))) return status;
+    gh::cpu::scale_dlogits(call);
+    return GH_SUCCESS;
+}
+
+gh_status gh_cross_entropy_workspace_size(gh_stream stream, size_t *size) {
+    if (size == nullptr) return gh::fail(GH_ERROR_NULL_POINTER, "size = NULL: must point to one size_t");
+    if (stream != GH_STREAM_HOST) return gh::cuda::workspace_size(stream, *size);
+    *size = 0;
+    return GH_SUCCESS;
 }

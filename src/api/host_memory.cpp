@@ -60,16 +60,12 @@ gh_status check(PointerGetAttribute query, const char *name, const void *pointer
 
 }  // namespace
 
-gh_status validate_host_memory(const CrossEntropy &call) {
+gh_status validate_host_memory(const Arguments &arguments) {
     PointerGetAttribute query = driver_query();
     if (query == nullptr) return GH_SUCCESS;
-    if (gh_status status = check(query, "logits", call.logits)) return status;
-    if (gh_status status = check(query, "labels", call.labels)) return status;
-    if (gh_status status = check(query, "ce_sum", call.ce_sum)) return status;
-    if (call.z_sum != nullptr)
-        if (gh_status status = check(query, "z_sum", call.z_sum)) return status;
-    if (call.n_valid != nullptr)
-        if (gh_status status = check(query, "n_valid", call.n_valid)) return status;
+    for (const Argument &argument : arguments)
+        if (argument.bytes > 0)
+            if (gh_status status = check(query, argument.name, argument.pointer)) return status;
     return GH_SUCCESS;
 }
 

@@ -2,10 +2,10 @@
 // has loaded one; never loads or initialises it, so that CPU-only work stays free of CUDA.
 #pragma once
 
-#include "cross_entropy.h"
+#include "arguments.h"
 
 namespace gh {
 
-gh_status validate_host_memory(const CrossEntropy &call);
+gh_status validate_host_memory(const Arguments &arguments);
 
 }  // namespace gh

@@ -30,6 +30,8 @@ struct Avx2 {
     static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
     static Vector max(Vector a, Vector b) { return _mm256_max_ps(a, b); }
 
+    static Vector copy_sign(Vector a, Vector b) { return _mm256_or_ps(a, _mm256_and_ps(b, broadcast(-0.0f))); }
+
     static float reduce_max(Vector v) {
         __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
         m = _mm_max_ps(m, _mm_movehl_ps(m, m));
@@ -60,6 +62,11 @@ struct Avx2 {
         _mm_storeu_si128(reinterpret_cast<__m128i *>(x + width), _mm256_cvtps_ph(v.b, nearest_even));
     }
 
+    template <class T>
+    static Pair load_floats(T, const float *x) {
+        return load(F32{}, x);
+    }
+
     // The pair holds the even and the odd elements.
     static Pair load(BF16, const uint16_t *x) {
         const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(x));
@@ -70,8 +77,18 @@ struct Avx2 {
         const __m256i even = _mm256_srli_epi32(round_to_bf16(v.a), 16);
         _mm256_storeu_si256(reinterpret_cast<__m256i *>(x), _mm256_blend_epi16(even, round_to_bf16(v.b), 0xaa));
     }
+    static Pair load_floats(BF16, const float *x) {
+        const Pair v = load(F32{}, x);
+        return {in_order(_mm256_shuffle_ps(v.a, v.b, _MM_SHUFFLE(2, 0, 2, 0))),
+                in_order(_mm256_shuffle_ps(v.a, v.b, _MM_SHUFFLE(3, 1, 3, 1)))};
+    }
 
 private:
+    // From quarters of 64 bits that a shuffle within 128 bits has left as 0, 2, 1, 3.
+    static Vector in_order(Vector v) {
+        return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), _MM_SHUFFLE(3, 1, 2, 0)));
+    }
+
     static __m256i upper_half() { return _mm256_set1_epi32(static_cast<int>(0xffff0000)); }
 
     // Rounded to nearest even in the upper half of each word; the lower half is left dirty.

@@ -26,6 +26,8 @@ struct Avx512 {
     static Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
     static Vector max(Vector a, Vector b) { return _mm512_max_ps(a, b); }
 
+    static Vector copy_sign(Vector a, Vector b) { return _mm512_or_ps(a, _mm512_and_ps(b, broadcast(-0.0f))); }
+
     static float reduce_max(Vector v) { return _mm512_reduce_max_ps(v); }
 
     // vscalefps rounds correctly to denormals and to 0, but a result that is too small costs it more than a hundred
@@ -51,6 +53,11 @@ struct Avx512 {
         _mm256_storeu_si256(reinterpret_cast<__m256i *>(x + width), _mm512_cvtps_ph(v.b, nearest_even));
     }
 
+    template <class T>
+    static Pair load_floats(T, const float *x) {
+        return load(F32{}, x);
+    }
+
     // The pair holds the even and the odd elements.
     static Pair load(BF16, const uint16_t *x) {
         const __m512i bits = _mm512_loadu_si512(x);
@@ -61,6 +68,12 @@ struct Avx512 {
         const __m512i even = _mm512_srli_epi32(round_to_bf16(v.a), 16);
         constexpr int even_or_masked_odd = 0xf8;  // a | (b & c)
         _mm512_storeu_si512(x, _mm512_ternarylogic_epi32(even, round_to_bf16(v.b), upper_half(), even_or_masked_odd));
+    }
+    static Pair load_floats(BF16, const float *x) {
+        const Pair v = load(F32{}, x);
+        const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+        const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+        return {_mm512_permutex2var_ps(v.a, even, v.b), _mm512_permutex2var_ps(v.a, odd, v.b)};
     }
 
 private:

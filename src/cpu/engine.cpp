@@ -6,11 +6,11 @@
 #include "cpu/engine.h"
 
 #include <algorithm>
-#include <cfenv>
-#include <cmath>
-#include <cstring>
 
+#include "cpu/parallel.h"
 #include "cpu/row.h"
+#include "cpu/totals.h"
+#include "cpu/work.h"
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -19,44 +19,10 @@
 namespace gh::cpu {
 namespace {
 
-// A segment is the smallest part of a row that a thread takes: large enough to be worth handing out, and few enough to
-// a row for their sums to be kept on the stack.
-constexpr int64_t min_segment = 8192;
-constexpr int64_t max_segments = 256;
 constexpr int64_t max_groups = 1024;
 // Rows whose segments are handed out together, and their segments.
 constexpr int64_t max_split_rows = 64;
-constexpr int64_t max_split_segments = 1024;
-// Below so many elements, waking other threads takes longer than the work.
-constexpr int64_t min_parallel_elements = 1 << 16;
-
-struct Totals {
-    double ce = 0;
-    double z = 0;
-    int64_t n_valid = 0;
-
-    void add(const Totals &other) {
-        ce += other.ce;
-        z += other.z;
-        n_valid += other.n_valid;
-    }
-};
-
-// A thread may arrive with another rounding mode, or with denormals flushed to zero (as libraries built with
-// -ffast-math set it for their whole process), and other threads without: then results would depend on their number.
-class DefaultFloatingPoint {
-public:
-    DefaultFloatingPoint() {
-        std::fegetenv(&saved_);
-        std::fesetenv(FE_DFL_ENV);
-    }
-    ~DefaultFloatingPoint() { std::fesetenv(&saved_); }
-    DefaultFloatingPoint(const DefaultFloatingPoint &) = delete;
-    DefaultFloatingPoint &operator=(const DefaultFloatingPoint &) = delete;
-
-private:
-    std::fenv_t saved_;
-};
+constexpr int64_t max_split_segments = 512;
 
 int team_size() {
 #ifdef _OPENMP
@@ -65,88 +31,6 @@ int team_size() {
     return 1;
 #endif
 }
-
-// One call, cut into rows and segments.
-class Work {
-public:
-    Work(const CrossEntropy &call, Isa isa)
-        : call_(call),
-          kernels_(kernels(isa, call.dtype)),
-          segment_((call.vocab / max_segments / min_segment + 1) * min_segment),
-          segments_((call.vocab - 1) / segment_ + 1) {}
-
-    int64_t segments() const { return segments_; }
-
-    bool is_ignored(int64_t row) const { return call_.labels[row] == call_.ignore_index; }
-
-    // The sum over one segment without the label's column. If the label is in the segment, its logit goes to `target`
-    // and is replaced with -inf; the gradient overwrites that.
-    ExpSum sum_segment(int64_t row, int64_t segment, float &target) const {
-        const int64_t begin = segment * segment_, end = std::min(begin + segment_, call_.vocab);
-        const int64_t label = call_.labels[row];
-        if (label >= begin && label < end) {
-            target = kernels_.load(at(row, label));
-            kernels_.store(at(row, label), -INFINITY);
-        }
-        return kernels_.exp_sum(at(row, begin), end - begin);
-    }
-
-    RowResult finish(const ExpSum &others, float target) const {
-        return finish_row(others, target, call_.z_loss_multiplier);
-    }
-
-    // Replaces the logits of segments [first, last) with their gradient.
-    void write_gradient(int64_t row, int64_t first, int64_t last, const RowResult &result) const {
-        const int64_t begin = first * segment_, end = std::min(last * segment_, call_.vocab);
-        if (result.is_nan()) {
-            fill(row, begin, end, result.target_gradient);
-            return;
-        }
-        kernels_.exp_scale(at(row, begin), end - begin, result.max, result.factor);
-        const int64_t label = call_.labels[row];
-        if (label >= begin && label < end) kernels_.store(at(row, label), result.target_gradient);
-    }
-
-    void write_zeros(int64_t row, int64_t first, int64_t last) const {
-        const int64_t begin = first * segment_, end = std::min(last * segment_, call_.vocab);
-        std::memset(at(row, begin), 0, static_cast<size_t>(end - begin) * element_size(call_.dtype));
-    }
-
-    Totals whole_row(int64_t row) const {
-        if (is_ignored(row)) {
-            write_zeros(row, 0, segments_);
-            return {};
-        }
-        float target = 0;
-        ExpSum others = sum_segment(row, 0, target);
-        for (int64_t segment = 1; segment < segments_; segment++)
-            others = merge(others, sum_segment(row, segment, target));
-        const RowResult result = finish(others, target);
-        write_gradient(row, 0, segments_, result);
-        return totals_of(result);
-    }
-
-    static Totals totals_of(const RowResult &result) { return {result.loss, result.lse * result.lse, 1}; }
-
-private:
-    void *at(int64_t row, int64_t column) const {
-        const int64_t element = static_cast<int64_t>(element_size(call_.dtype));
-        return static_cast<char *>(call_.logits) + (row * call_.vocab + column) * element;
-    }
-
-    void fill(int64_t row, int64_t begin, int64_t end, float value) const {
-        kernels_.store(at(row, begin), value);
-        for (int64_t done = 1; done < end - begin; done *= 2) {
-            const int64_t count = std::min(done, end - begin - done);
-            std::memcpy(at(row, begin + done), at(row, begin), static_cast<size_t>(count) * element_size(call_.dtype));
-        }
-    }
-
-    const CrossEntropy &call_;
-    const Kernels &kernels_;
-    const int64_t segment_;
-    const int64_t segments_;
-};
 
 // Rows that all threads work on together, a segment each. Shared by the threads.
 class SplitRows {
@@ -160,44 +44,50 @@ public:
     // second finds them in the thread's own cache.
     void run(int64_t begin, int64_t end, Totals *totals) {
         for (int64_t first = begin; first < end; first += rows_at_once_) {
-            const int64_t rows = std::min(rows_at_once_, end - first), items = rows * segments_;
+            const int64_t rows = std::min(rows_at_once_, end - first), items = work_.has_sums() ? rows * segments_ : 0;
 #pragma omp for schedule(static)
             for (int64_t i = 0; i < items; i++) {
-                const int64_t slot = i / segments_, row = first + slot;
-                if (!work_.is_ignored(row)) sums_[i] = work_.sum_segment(row, i % segments_, targets_[slot]);
+                const int64_t row = first + i / segments_;
+                if (!work_.is_ignored(row)) sums_[i] = work_.sum_segment(row, i % segments_);
             }
 #pragma omp for schedule(static)
-            for (int64_t slot = 0; slot < rows; slot++) {
-                if (work_.is_ignored(first + slot)) continue;
-                const ExpSum *sums = sums_ + slot * segments_;
-                ExpSum others = sums[0];
-                for (int64_t segment = 1; segment < segments_; segment++) others = merge(others, sums[segment]);
-                results_[slot] = work_.finish(others, targets_[slot]);
-                totals[first + slot] = Work::totals_of(results_[slot]);
-            }
+            for (int64_t slot = 0; slot < rows; slot++)
+                gradients_[slot] = finish(first + slot, sums_ + slot * segments_, totals[first + slot]);
+            const int64_t gradient_items = work_.has_gradient() ? rows * segments_ : 0;
 #pragma omp for schedule(static)
-            for (int64_t i = 0; i < items; i++) {
+            for (int64_t i = 0; i < gradient_items; i++) {
                 const int64_t slot = i / segments_, row = first + slot, segment = i % segments_;
                 if (work_.is_ignored(row))
                     work_.write_zeros(row, segment, segment + 1);
                 else
-                    work_.write_gradient(row, segment, segment + 1, results_[slot]);
+                    work_.write_gradient(row, segment, segment + 1, gradients_[slot]);
             }
         }
     }
 
 private:
+    RowGradient finish(int64_t row, const RowSums *segments, Totals &totals) const {
+        totals = {};
+        if (work_.is_ignored(row)) {
+            work_.finish_ignored(row);
+            return {};
+        }
+        if (!work_.has_sums()) return work_.saved(row);
+        RowSums sums = segments[0];
+        for (int64_t segment = 1; segment < segments_; segment++) sums = Work::merge(sums, segments[segment]);
+        return work_.finish(row, sums, totals);
+    }
+
     const Work &work_;
     const int64_t segments_;
     const int64_t rows_at_once_;
-    ExpSum sums_[max_split_segments];
-    float targets_[max_split_rows];
-    RowResult results_[max_split_rows];
+    RowSums sums_[max_split_segments];
+    RowGradient gradients_[max_split_rows];
 };
 
 }  // namespace
 
-gh_status cross_entropy_fwd_bwd(const CrossEntropy &call, Isa isa) {
+gh_status cross_entropy(const CrossEntropy &call, Isa isa) {
     const DefaultFloatingPoint environment;
     const Work work(call, isa);
     SplitRows split_rows(work);
@@ -217,25 +107,22 @@ gh_status cross_entropy_fwd_bwd(const CrossEntropy &call, Isa isa) {
             const int64_t size = call.batch / groups, larger = call.batch % groups;
             const int64_t begin = group * size + std::min(group, larger);
             const int64_t end = begin + size + (group < larger ? 1 : 0);
-            Totals sum;
-            for (int64_t row = begin; row < end; row++) sum.add(work.whole_row(row));
+            Totals sum{};
+            for (int64_t row = begin; row < end; row++) work.whole_row(row, sum);
             totals[group] = sum;
         }
         split_rows.run(whole_groups, groups, totals);
     }
 
-    Totals sum;
+    Totals sum{};
     for (int64_t group = 0; group < groups; group++) sum.add(totals[group]);
-    *call.ce_sum = static_cast<float>(static_cast<double>(*call.ce_sum) + sum.ce);
-    if (call.z_sum) *call.z_sum = static_cast<float>(static_cast<double>(*call.z_sum) + sum.z);
-    if (call.n_valid)
-        *call.n_valid = static_cast<float>(static_cast<double>(*call.n_valid) + static_cast<double>(sum.n_valid));
+    if (work.has_sums()) write_sums(call, sum, work.divisor());
     return GH_SUCCESS;
 }
 
-gh_status cross_entropy_fwd_bwd(const CrossEntropy &call) {
+gh_status cross_entropy(const CrossEntropy &call) {
     static const Isa isa = best_isa();
-    return cross_entropy_fwd_bwd(call, isa);
+    return cross_entropy(call, isa);
 }
 
 }  // namespace gh::cpu

@@ -7,9 +7,9 @@
 namespace gh::cpu {
 
 // Runs `call` with the best instruction set that this processor has.
-gh_status cross_entropy_fwd_bwd(const CrossEntropy &call);
+gh_status cross_entropy(const CrossEntropy &call);
 
 // The same with a given instruction set, which must be available(): for tests and benchmarks.
-gh_status cross_entropy_fwd_bwd(const CrossEntropy &call, Isa isa);
+gh_status cross_entropy(const CrossEntropy &call, Isa isa);
 
 }  // namespace gh::cpu

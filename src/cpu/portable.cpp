@@ -24,6 +24,8 @@ struct Portable {
     static Vector fma(Vector a, Vector b, Vector c) { return a * b + c; }
     static Vector max(Vector a, Vector b) { return a > b ? a : b; }
 
+    static Vector copy_sign(Vector a, Vector b) { return float_of(bits_of(a) | (bits_of(b) & 0x80000000)); }
+
     static float reduce_max(Vector v) {
         const float a = v[0] > v[1] ? v[0] : v[1], b = v[2] > v[3] ? v[2] : v[3];
         return a > b ? a : b;
@@ -48,6 +50,11 @@ struct Portable {
         memcpy(x + width, &b, sizeof(b));
     }
 
+    template <class T>
+    static Pair load_floats(T, const float *x) {
+        return load(F32{}, x);
+    }
+
     // The pair holds the elements in the lower and in the upper halves of the words.
     static Pair load(BF16, const uint16_t *x) {
         const Bits bits = load_as<Bits>(x);
@@ -56,6 +63,11 @@ struct Portable {
     static void store(BF16, uint16_t *x, Pair v) {
         const Bits bits = round_to_bf16(v.a) >> 16 | (round_to_bf16(v.b) & 0xffff0000);
         memcpy(x, &bits, sizeof(bits));
+    }
+    static Pair load_floats(BF16, const float *x) {
+        constexpr int lower = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? 0 : 1, upper = 1 - lower;
+        return {Vector{x[lower], x[2 + lower], x[4 + lower], x[6 + lower]},
+                Vector{x[upper], x[2 + upper], x[4 + upper], x[6 + upper]}};
     }
 
 private:

@@ -1,31 +1,44 @@
 #include "cuda/launch.h"
 
+#include <algorithm>
+#include <cstddef>
+
 #include "cuda/kernels/block_row.cuh"
 #include "cuda/kernels/ring.cuh"
+#include "cuda/kernels/scale.cuh"
 #include "cuda/kernels/small_rows.cuh"
+#include "cuda/kernels/sums.cuh"
 
 namespace gh::cuda {
 namespace {
 
-using SmallRowsKernel = void (*)(RowParameters);
+using SmallRowsKernel = void (*)(CallParameters);
 using RingKernel = void (*)(RingParameters);
-using BlockRowKernel = void (*)(RowParameters, int64_t cached_vectors);
+using BlockRowKernel = void (*)(CallParameters, int64_t cached_vectors);
+using ScaleKernel = void (*)(ScaleParameters);
 
-// Every kernel of one element type.
+constexpr int terms_count = 3;
+
+// Every kernel of one element type. All options that are not in the types of the kernels are read while they run.
 struct Kernels {
     SmallRowsKernel small_rows[7];  // as small_rows_shapes
-    RingKernel ring_aligned;
-    RingKernel ring_unaligned;
-    BlockRowKernel block_row;
+    struct {
+        RingKernel ring_aligned;
+        RingKernel ring_unaligned;
+        BlockRowKernel block_row;
+    } of_terms[terms_count];
+    ScaleKernel scale;
 };
 
 template <typename T>
 constexpr Kernels kernels_of{
     {small_rows_kernel<T, 0>, small_rows_kernel<T, 1>, small_rows_kernel<T, 2>, small_rows_kernel<T, 3>,
      small_rows_kernel<T, 4>, small_rows_kernel<T, 5>, small_rows_kernel<T, 6>},
-    ring_kernel<T, true>,
-    ring_kernel<T, false>,
-    block_row_kernel<T>};
+    {{ring_kernel<T, true, Terms::plain>, ring_kernel<T, false, Terms::plain>, block_row_kernel<T, Terms::plain>},
+     {ring_kernel<T, true, Terms::extended>, ring_kernel<T, false, Terms::extended>,
+      block_row_kernel<T, Terms::extended>},
+     {ring_kernel<T, true, Terms::capped>, ring_kernel<T, false, Terms::capped>, block_row_kernel<T, Terms::capped>}},
+    scale_kernel<T>};
 
 const Kernels &kernels(gh_dtype dtype) {
     if (dtype == GH_DTYPE_F32) return kernels_of<float>;
@@ -33,21 +46,98 @@ const Kernels &kernels(gh_dtype dtype) {
     return kernels_of<__nv_bfloat16>;
 }
 
+// How one kernel of a call is launched.
+struct Launch {
+    int blocks;
+    int threads;
+    int shared_bytes;
+    int cluster_blocks;  // 0: without clusters
+    // Started while the kernel before it in the stream may still run: it waits by itself.
+    bool overlaps;
+};
+
 template <typename... Parameters>
-cudaError_t launch_kernel(void (*kernel)(Parameters...), const Plan &plan, cudaStream_t stream,
+cudaError_t launch_kernel(void (*kernel)(Parameters...), const Launch &launch, cudaStream_t stream,
                           const Parameters &...parameters) {
-    cudaLaunchAttribute cluster{};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {static_cast<unsigned>(plan.cluster_blocks), 1, 1};
-    cudaLaunchConfig_t config{};
-    config.gridDim = static_cast<unsigned>(plan.blocks);
-    config.blockDim = static_cast<unsigned>(plan.threads);
-    config.dynamicSmemBytes = static_cast<size_t>(plan.shared_bytes);
-    config.stream = stream;
-    config.attrs = &cluster;
+    cudaLaunchAttribute attributes[2]{};
+    unsigned count = 0;
     // Also for clusters of one block: without the attribute, the ring's cluster instructions are illegal.
-    config.numAttrs = plan.strategy == Strategy::ring ? 1 : 0;
+    if (launch.cluster_blocks > 0) {
+        attributes[count].id = cudaLaunchAttributeClusterDimension;
+        attributes[count++].val.clusterDim = {static_cast<unsigned>(launch.cluster_blocks), 1, 1};
+    }
+    if (launch.overlaps) {
+        attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    cudaLaunchConfig_t config{};
+    config.gridDim = static_cast<unsigned>(launch.blocks);
+    config.blockDim = static_cast<unsigned>(launch.threads);
+    config.dynamicSmemBytes = static_cast<size_t>(launch.shared_bytes);
+    config.stream = stream;
+    config.attrs = attributes;
+    config.numAttrs = count;
     return cudaLaunchKernelEx(&config, kernel, parameters...);
+}
+
+CallParameters parameters_of(const CrossEntropy &call) {
+    CallParameters p{};
+    p.logits = call.logits;
+    p.dlogits = call.dlogits;
+    p.logits_row_stride = call.logits_row_stride;
+    p.dlogits_row_stride = call.dlogits_row_stride;
+    p.labels = call.labels;
+    p.batch = call.batch;
+    p.vocab = call.vocab;
+    p.ignore_index = call.ignore_index;
+    p.labels_are_32_bits = call.label_dtype == GH_LABEL_I32;
+    p.computes_outputs = call.pass != Pass::backward;
+    p.computes_gradient = call.pass != Pass::forward;
+    p.label_smoothing = call.label_smoothing;
+    p.z_loss_multiplier = call.z_loss_multiplier;
+    p.logit_scale = call.logit_scale;
+    p.softcap = call.softcap;
+    p.class_weights = call.class_weights;
+    p.needs_argmax = call.needs_argmax();
+    p.needs_entropy = call.needs_entropy();
+    p.dloss = call.dloss;
+    p.dloss_ptr = call.dloss_ptr;
+    p.row_dloss = call.row_dloss;
+    p.row_dentropy = call.row_dentropy;
+    p.saved_statistics = static_cast<const RowStatistics *>(call.saved_statistics);
+    p.saved_lse = call.saved_lse;
+    p.row_loss = call.row_loss;
+    p.row_lse = call.row_lse;
+    p.row_target_log_prob = call.row_target_log_prob;
+    p.row_entropy = call.row_entropy;
+    p.row_argmax = call.row_argmax;
+    p.row_statistics = static_cast<RowStatistics *>(call.row_statistics);
+    p.loss = call.loss;
+    p.z_loss = call.z_loss;
+    p.n_valid = call.n_valid;
+    p.n_correct = call.n_correct;
+    p.n_out_of_range = call.n_out_of_range;
+    p.z_in_loss = call.z_in_loss();
+    p.z_in_z_loss = call.z_in_z_loss();
+    p.overwrite_sums = call.overwrite_sums;
+    p.workspace = static_cast<Workspace *>(call.workspace);
+    return p;
+}
+
+cudaError_t launch_main(const CrossEntropy &call, const Plan &plan, const CallParameters &p, bool overlaps,
+                        cudaStream_t stream) {
+    const Kernels &k = kernels(call.dtype);
+    const auto &of_terms = k.of_terms[static_cast<int>(plan.terms)];
+    Launch launch{plan.blocks, plan.threads, plan.shared_bytes, 0, overlaps};
+    switch (plan.strategy) {
+        case Strategy::small_rows: return launch_kernel(k.small_rows[plan.small_rows], launch, stream, p);
+        case Strategy::ring:
+            launch.cluster_blocks = plan.cluster_blocks;
+            return launch_kernel(plan.ring.aligned ? of_terms.ring_aligned : of_terms.ring_unaligned, launch, stream,
+                                 RingParameters{p, plan.ring});
+        case Strategy::block_row: return launch_kernel(of_terms.block_row, launch, stream, p, plan.cached_vectors);
+    }
+    return cudaErrorInvalidValue;
 }
 
 // How many clusters of `blocks` ring_kernel blocks run at once; 0 if none does.
@@ -74,43 +164,63 @@ int active_clusters(RingKernel kernel, int blocks, int shared_bytes) {
 cudaError_t prepare_kernels(DeviceProperties &device) {
     // Code for older architectures, which the driver translates for this device, has no ring: there it is empty.
     cudaFuncAttributes ring_code{};
-    if (cudaError_t error = cudaFuncGetAttributes(&ring_code, kernels_of<float>.ring_aligned)) return error;
+    if (cudaError_t error = cudaFuncGetAttributes(&ring_code, kernels_of<float>.of_terms[0].ring_aligned)) return error;
     const bool has_ring = ring_code.ptxVersion >= 90;
+    device.overlaps_launches = has_ring;  // by the same code
     for (gh_dtype dtype : {GH_DTYPE_F32, GH_DTYPE_F16, GH_DTYPE_BF16}) {
-        const Kernels &k = kernels(dtype);
-        cudaFuncAttributes attributes{};
-        if (cudaError_t error = cudaFuncGetAttributes(&attributes, k.block_row)) return error;
-        const int dynamic = device.shared_bytes_per_block - static_cast<int>(attributes.sharedSizeBytes);
-        if (cudaError_t error = cudaFuncSetAttribute(k.block_row, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic))
-            return error;
-        if (!has_ring) continue;
-        for (RingKernel ring : {k.ring_aligned, k.ring_unaligned}) {
-            if (cudaError_t error = cudaFuncSetAttribute(ring, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                         device.shared_bytes_per_block))
+        for (const auto &k : kernels(dtype).of_terms) {
+            cudaFuncAttributes attributes{};
+            if (cudaError_t error = cudaFuncGetAttributes(&attributes, k.block_row)) return error;
+            const int dynamic = device.shared_bytes_per_block - static_cast<int>(attributes.sharedSizeBytes);
+            if (cudaError_t error =
+                    cudaFuncSetAttribute(k.block_row, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic))
                 return error;
-            if (cudaError_t error = cudaFuncSetAttribute(ring, cudaFuncAttributeNonPortableClusterSizeAllowed, 1))
-                return error;
+            if (!has_ring) continue;
+            for (RingKernel ring : {k.ring_aligned, k.ring_unaligned}) {
+                if (cudaError_t error = cudaFuncSetAttribute(ring, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                             device.shared_bytes_per_block))
+                    return error;
+                if (cudaError_t error = cudaFuncSetAttribute(ring, cudaFuncAttributeNonPortableClusterSizeAllowed, 1))
+                    return error;
+            }
         }
     }
     for (int i = 0; i < DeviceProperties::cluster_sizes; i++)
-        device.ring_clusters[i] =
-            has_ring ? active_clusters(kernels_of<float>.ring_aligned, 1 << i, device.shared_bytes_per_block) : 0;
+        device.ring_clusters[i] = has_ring ? active_clusters(kernels_of<float>.of_terms[0].ring_aligned, 1 << i,
+                                                             device.shared_bytes_per_block)
+                                           : 0;
     return cudaSuccess;
 }
 
-cudaError_t launch(const CrossEntropy &call, const Plan &plan, cudaStream_t stream) {
-    const RowParameters rows{call.logits, call.labels,       call.batch,
-                             call.vocab,  call.ignore_index, call.z_loss_multiplier,
-                             call.ce_sum, call.z_sum,        call.n_valid};
-    const Kernels &k = kernels(call.dtype);
-    switch (plan.strategy) {
-        case Strategy::small_rows: return launch_kernel(k.small_rows[plan.small_rows], plan, stream, rows);
-        case Strategy::ring:
-            return launch_kernel(plan.ring.aligned ? k.ring_aligned : k.ring_unaligned, plan, stream,
-                                 RingParameters{rows, plan.ring});
-        case Strategy::block_row: return launch_kernel(k.block_row, plan, stream, rows, plan.cached_vectors);
-    }
-    return cudaErrorInvalidValue;
+cudaError_t launch(const CrossEntropy &call, const Plan &plan, const DeviceProperties &device, cudaStream_t stream) {
+    CallParameters p = parameters_of(call);
+    const bool divides = call.mean && call.batch > 0, weighs = call.smooths_by_weight() && call.batch > 0;
+    const int64_t terms_to_sum = std::max(divides ? call.batch : 0, weighs ? call.vocab : 0);
+    const int prepare_blocks = static_cast<int>(std::clamp<int64_t>(terms_to_sum / (4 * sums_threads), 1, max_parts));
+    p.divisor_parts = divides ? prepare_blocks : 0;
+    p.weight_parts = weighs ? prepare_blocks : 0;
+    const bool sums_rows = p.computes_outputs && (p.loss || p.z_loss || p.n_valid || p.n_correct || p.n_out_of_range);
+    p.totals = sums_rows && p.workspace != nullptr ? plan.totals : 0;
+
+    // Kernels of one call may overlap where they know how to wait.
+    const bool can_overlap = device.overlaps_launches;
+    const bool prepares = terms_to_sum > 0 || (sums_rows && p.overwrite_sums && p.totals == 0);
+    if (prepares)
+        if (cudaError_t error = launch_kernel(prepare_kernel, {prepare_blocks, sums_threads, 0, 0, false}, stream, p))
+            return error;
+    if (call.batch > 0)
+        if (cudaError_t error = launch_main(call, plan, p, prepares && can_overlap, stream)) return error;
+    if (p.totals == 0) return cudaSuccess;
+    return launch_kernel(finish_sums_kernel, {1, sums_threads, 0, 0, can_overlap}, stream, p);
+}
+
+cudaError_t launch(const ScaleDlogits &call, const ScalePlan &plan, cudaStream_t stream) {
+    const ScaleParameters p{plan.shape, call.dlogits, call.dlogits_row_stride, call.dloss_ptr};
+    return launch_kernel(kernels(call.dtype).scale, {plan.blocks, scale_threads, 0, 0, false}, stream, p);
+}
+
+size_t workspace_size(const DeviceProperties &device) {
+    return offsetof(Workspace, totals) + static_cast<size_t>(max_totals(device)) * sizeof(RowTotals);
 }
 
 }  // namespace gh::cuda

@@ -5,6 +5,7 @@
 
 #include "cross_entropy.h"
 #include "plan/plan.h"
+#include "scale_dlogits.h"
 
 namespace gh::cuda {
 
@@ -12,6 +13,13 @@ namespace gh::cuda {
 // clusters of ring_kernel blocks fit on it.
 cudaError_t prepare_kernels(DeviceProperties &device);
 
-cudaError_t launch(const CrossEntropy &call, const Plan &plan, cudaStream_t stream);
+// Runs a call, of which `plan` is the main kernel: up to two smaller ones come before and after it. A call without rows
+// needs no plan.
+cudaError_t launch(const CrossEntropy &call, const Plan &plan, const DeviceProperties &device, cudaStream_t stream);
+
+cudaError_t launch(const ScaleDlogits &call, const ScalePlan &plan, cudaStream_t stream);
+
+// Bytes of workspace that suffice for any call.
+size_t workspace_size(const DeviceProperties &device);
 
 }  // namespace gh::cuda

@@ -9,8 +9,10 @@ namespace {
 enum Access : unsigned long long { read = 1, read_write = 3 };
 
 // May the device use this pointer as it is?
-gh_status check_pointer(const Driver &driver, const Device &device, int ordinal, const char *name, const void *pointer,
-                        Access needed) {
+gh_status check_pointer(const Driver &driver, const Device &device, int ordinal, const Argument &argument) {
+    const char *name = argument.name;
+    const void *pointer = argument.pointer;
+    const Access needed = argument.written() ? read_write : read;
     const auto address = reinterpret_cast<CUdeviceptr>(pointer);
     unsigned long long access = 0;
     CUdeviceptr device_pointer = 0;
@@ -40,15 +42,10 @@ gh_status check_pointer(const Driver &driver, const Device &device, int ordinal,
 
 }  // namespace
 
-gh_status check_pointers(const Driver &driver, const Device &device, int ordinal, const CrossEntropy &call) {
-    if (gh_status status = check_pointer(driver, device, ordinal, "logits", call.logits, read_write)) return status;
-    if (gh_status status = check_pointer(driver, device, ordinal, "labels", call.labels, read)) return status;
-    if (gh_status status = check_pointer(driver, device, ordinal, "ce_sum", call.ce_sum, read_write)) return status;
-    if (call.z_sum != nullptr)
-        if (gh_status status = check_pointer(driver, device, ordinal, "z_sum", call.z_sum, read_write)) return status;
-    if (call.n_valid != nullptr)
-        if (gh_status status = check_pointer(driver, device, ordinal, "n_valid", call.n_valid, read_write))
-            return status;
+gh_status check_pointers(const Driver &driver, const Device &device, int ordinal, const Arguments &arguments) {
+    for (const Argument &argument : arguments)
+        if (argument.bytes > 0)
+            if (gh_status status = check_pointer(driver, device, ordinal, argument)) return status;
     return GH_SUCCESS;
 }
 

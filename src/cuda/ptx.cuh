@@ -17,6 +17,18 @@ __device__ __forceinline__ float ex2_approx_ftz(float x) {
     return y;
 }
 
+// 1 / x, about 1 ulp.
+__device__ __forceinline__ float rcp_approx_ftz(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Memory that was written as one type is read again as another, and not taken from a register.
+__device__ __forceinline__ void reload_memory() {
+    asm volatile("" ::: "memory");
+}
+
 // ---- mbarrier ----------------------------------------------------------------------------------
 
 __device__ __forceinline__ void mbarrier_init(uint64_t *barrier, uint32_t arrivals) {
@@ -147,6 +159,22 @@ __device__ __forceinline__ uint4 ld_global_no_allocate(const uint4 *pointer) {
                  : "l"(pointer)
                  : "memory");
     return value;
+}
+
+// ---- Dependent launches ---------------------------------------------------------------------------
+
+// Lets a dependent kernel start when all blocks have called this.
+__device__ __forceinline__ void griddepcontrol_launch_dependents() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Waits until the kernel that this one depends on has completed, and what it wrote can be seen.
+__device__ __forceinline__ void griddepcontrol_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 // ---- Clusters ----------------------------------------------------------------------------------

@@ -20,10 +20,14 @@ int log2_of(int power_of_two) {
     return shift;
 }
 
+// Of one multiprocessor: as many as a ring block has warps, and more than small_rows ever has blocks.
+constexpr int64_t max_totals_per_multiprocessor = ring_warps;
+
 // ---- small_rows --------------------------------------------------------------------------------
 
 bool small_rows_can(const Shape &shape) {
-    return shape.row_alignment >= 16 && shape.vocab * shape.element_bytes <= small_rows_max_vectors * 16;
+    return shape.terms == Terms::plain && shape.rows_alike && shape.row_alignment >= 16 &&
+           shape.vocab * shape.element_bytes <= small_rows_max_vectors * 16;
 }
 
 Plan plan_small_rows(const Shape &shape, const DeviceProperties &device) {
@@ -40,13 +44,14 @@ Plan plan_small_rows(const Shape &shape, const DeviceProperties &device) {
     // With few warps per multiprocessor, several waves even out the differences between them.
     const int64_t most = instance.vectors_per_lane > 4 ? 6 * wave : wave;
     plan.blocks = clamp_to_int(std::min(divide_up(shape.batch, rows_per_block), most));
+    plan.totals = plan.blocks;
     return plan;
 }
 
 // ---- ring --------------------------------------------------------------------------------------
 
 bool ring_can(const Shape &shape, const DeviceProperties &device) {
-    return device.compute_capability >= 90 && device.ring_clusters[0] > 0 && shape.vocab < INT_MAX;
+    return shape.rows_alike && device.compute_capability >= 90 && device.ring_clusters[0] > 0 && shape.vocab < INT_MAX;
 }
 
 // One way to share rows among warps: `team_warps` warps of every one of `cluster_blocks` blocks work on a row.
@@ -95,19 +100,22 @@ RingShape ring_shape(const Shape &shape, const Team &team, const DevicePropertie
     // The first chunk of a row can skip the start of its line only if it is a full chunk.
     const int step = 1 << ring.step_shift;
     ring.cut_at_lines = !ring.aligned && ring.vectors_per_block >= step && ring.row_vectors - 2 >= step;
+    const int planes = shape.terms == Terms::plain ? ring_plain_planes : ring_extended_planes;
     const auto fit = [&](int exchanges) {
         ring.exchanges = exchanges;
         ring.slots = ring_max_slots;
         while (ring.slots > 1 &&
-               RingLayout(ring.slots, exchanges, team.cluster_blocks).bytes > device.shared_bytes_per_block)
+               RingLayout(ring.slots, exchanges, team.cluster_blocks, planes).bytes > device.shared_bytes_per_block)
             ring.slots--;
         // A row that does not fit wants its slots back at once; so does one that fits exactly.
         ring.stores_pending = chunks.most < ring.slots ? 1 : 0;
     };
-    // Two rows under way suffice unless some warp could hold all of two rows in its ring.
+    // Two rows under way suffice unless some warp could have all of two rows in its ring, or need not keep any.
     fit(2);
-    if (ring.slots - ring.stores_pending >= 2 * chunks.least) fit(4);
-    ring.layout = RingLayout(ring.slots, ring.exchanges, team.cluster_blocks);
+    if (!shape.computes_gradient || ring.slots - ring.stores_pending >= 2 * chunks.least) fit(4);
+    // The backward pass alone keeps nothing, and loads that are too far ahead of the stores only disturb those.
+    if (!shape.computes_outputs) ring.slots = std::min(ring.slots, ring_backward_slots);
+    ring.layout = RingLayout(ring.slots, ring.exchanges, team.cluster_blocks, planes);
     return ring;
 }
 
@@ -121,7 +129,8 @@ double ring_cost(const Shape &shape, const Team &team, const DeviceProperties &d
     const double rounds = static_cast<double>(divide_up(shape.batch, teams));
     const double row_bytes = static_cast<double>(shape.vocab) * shape.element_bytes;
     const double bytes_per_multiprocessor = row_bytes * ring_warps / team.warps();
-    const double again = chunks > ring.slots ? 0.2 + 0.5 * (chunks - ring.slots) / chunks : 0.0;
+    const bool keeps_rows = shape.computes_outputs && shape.computes_gradient;
+    const double again = keeps_rows && chunks > ring.slots ? 0.2 + 0.5 * (chunks - ring.slots) / chunks : 0.0;
     const double exchange = team.cluster_blocks > 1 ? 1000.0 : team.team_warps > 1 ? 600.0 : 300.0;
     return rounds * (exchange + bytes_per_multiprocessor * 0.065 * (1.0 + again));
 }
@@ -136,6 +145,7 @@ Team team_of(int cluster_blocks, int team_warps, const DeviceProperties &device)
 Plan plan_ring(const Shape &shape, const Team &team, const DeviceProperties &device) {
     Plan plan{};
     plan.strategy = Strategy::ring;
+    plan.terms = shape.terms;
     plan.ring = ring_shape(shape, team, device);
     plan.threads = ring_warps * warp_lanes;
     plan.cluster_blocks = team.cluster_blocks;
@@ -145,6 +155,7 @@ Plan plan_ring(const Shape &shape, const Team &team, const DeviceProperties &dev
     const int64_t rounds = divide_up(shape.batch, teams);
     const int64_t clusters = divide_up(divide_up(shape.batch, rounds), team.teams_per_cluster());
     plan.blocks = static_cast<int>(clusters) * team.cluster_blocks;
+    plan.totals = static_cast<int>(clusters) * team.teams_per_cluster();
     return plan;
 }
 
@@ -170,6 +181,7 @@ Plan plan_ring(const Shape &shape, const DeviceProperties &device) {
 Plan plan_block_row(const Shape &shape, const DeviceProperties &device) {
     Plan plan{};
     plan.strategy = Strategy::block_row;
+    plan.terms = shape.terms;
     plan.cluster_blocks = 1;
     const int64_t vectors = divide_up(shape.vocab * shape.element_bytes, 16);
     plan.threads = warp_lanes;
@@ -184,12 +196,18 @@ Plan plan_block_row(const Shape &shape, const DeviceProperties &device) {
     }
     plan.cached_vectors = std::min(vectors, cached);
     plan.shared_bytes = static_cast<int>(plan.cached_vectors * 16);
-    const int64_t blocks_per_multiprocessor = std::max<int64_t>(1, 2048 / plan.threads);
+    const int64_t blocks_per_multiprocessor =
+        std::clamp<int64_t>(2048 / plan.threads, 1, max_totals_per_multiprocessor);
     plan.blocks = clamp_to_int(std::min<int64_t>(shape.batch, device.multiprocessors * blocks_per_multiprocessor));
+    plan.totals = plan.blocks;
     return plan;
 }
 
 }  // namespace
+
+int max_totals(const DeviceProperties &device) {
+    return device.multiprocessors * static_cast<int>(max_totals_per_multiprocessor);
+}
 
 Plan plan_cross_entropy(const Shape &shape, const DeviceProperties &device) {
     if (small_rows_can(shape)) return plan_small_rows(shape, device);
@@ -199,6 +217,21 @@ Plan plan_cross_entropy(const Shape &shape, const DeviceProperties &device) {
 
 Plan plan_ring_of_team(const Shape &shape, const DeviceProperties &device, int cluster_blocks, int team_warps) {
     return plan_ring(shape, team_of(cluster_blocks, team_warps, device), device);
+}
+
+// A team is no larger than a row has vectors, and at most a warp.
+ScalePlan plan_scale(int element_bytes, int64_t rows, int64_t row_elements, const DeviceProperties &device) {
+    const int64_t vectors = row_elements / (16 / element_bytes);
+    ScalePlan plan{};
+    plan.shape.rows = rows;
+    plan.shape.row_elements = row_elements;
+    while (1 << plan.shape.team_shift < warp_lanes && 1 << plan.shape.team_shift < vectors) plan.shape.team_shift++;
+    const int64_t lanes = 1 << plan.shape.team_shift;
+    plan.shape.tiles_per_row = std::max<int64_t>(1, divide_up(vectors, lanes * scale_vectors_per_lane));
+    const int64_t teams_per_block = scale_threads / lanes;
+    const int64_t at_once = static_cast<int64_t>(device.multiprocessors) * scale_blocks_per_multiprocessor;
+    plan.blocks = clamp_to_int(std::min(divide_up(rows * plan.shape.tiles_per_row, teams_per_block), at_once));
+    return plan;
 }
 
 }  // namespace gh

@@ -13,7 +13,11 @@ struct Shape {
     int element_bytes;
     int64_t batch;
     int64_t vocab;
-    int row_alignment;  // a power of two: every row starts and ends at a multiple of so many bytes
+    int row_alignment;       // a power of two: every row starts and ends at a multiple of so many bytes
+    bool rows_alike = true;  // rows of logits and of dlogits start at the same place within their vectors of 16 bytes
+    bool computes_outputs = true;
+    bool computes_gradient = true;
+    Terms terms = Terms::plain;
 };
 
 // What a plan needs to know of a device.
@@ -27,6 +31,7 @@ struct DeviceProperties {
     // How many clusters of 1 << i ring_kernel blocks run at once; 0 where the device has no clusters of that
     // size, or the library no code for them.
     int ring_clusters[cluster_sizes];
+    bool overlaps_launches = false;  // the kernels here wait by themselves for the one before them
 };
 
 enum class Strategy {
@@ -37,10 +42,12 @@ enum class Strategy {
 
 struct Plan {
     Strategy strategy;
+    Terms terms;
     int blocks;  // of the grid
     int threads;
     int cluster_blocks;
     int shared_bytes;  // dynamic
+    int totals;        // parts that the sums over rows come in
 
     // small_rows
     int small_rows;  // which of small_rows_shapes
@@ -52,11 +59,24 @@ struct Plan {
     RingShape ring;
 };
 
+// The most parts that the sums over rows of any plan for this device come in.
+int max_totals(const DeviceProperties &device);
+
 Plan plan_cross_entropy(const Shape &shape, const DeviceProperties &device);
 
 // The ring in which `team_warps` warps of every one of `cluster_blocks` blocks share a row, whether or not that suits
 // the shape: to measure what plan_cross_entropy turns down. The device must run such clusters; with more than one block
 // to a cluster, all ring_warps share a row.
 Plan plan_ring_of_team(const Shape &shape, const DeviceProperties &device, int cluster_blocks, int team_warps);
+
+// ---- Scaling a gradient ----
+
+struct ScalePlan {
+    int blocks;
+    ScaleShape shape;
+};
+
+// Of rows that have something between them, or of one.
+ScalePlan plan_scale(int element_bytes, int64_t rows, int64_t row_elements, const DeviceProperties &device);
 
 }  // namespace gh

@@ -111,8 +111,19 @@ int snippet(void *logits, gh_dtype dtype, const int64_t *labels, int64_t batch, 
 """
 
 
+# Lines of a program between which a block with the note `example` stands.
+EXAMPLE = re.compile(r"(?<=/\* The example\. \*/\n).*?(?=^ */\* End of the example\. \*/)", re.MULTILINE | re.DOTALL)
+
+
 def has_main(code):
     return re.search(r"^int\s+main\s*\(", code, re.MULTILINE) is not None
+
+
+def with_example(program, code):
+    """The program with this block as its example."""
+    if not EXAMPLE.search(program):
+        raise Failed("no program above with `/* The example. */` and `/* End of the example. */`")
+    return EXAMPLE.sub(lambda _: f'#line 1 "snippet"\n{code}', program)
 
 
 def compiled(setting, code, note, compiler, standard, suffix):
@@ -129,6 +140,8 @@ def compiled(setting, code, note, compiler, standard, suffix):
     folder = setting.folder()
     (folder / ("snippet" + suffix)).write_text(code)
     flags = [f"-std={standard}", "-Wall", "-Wextra", "-Werror", f"-I{setting.prefix}/include"]
+    if note == "example":
+        flags += ["-Wno-unused"]  # of what its program declares
     needs_cuda = re.search(r"#\s*include\s*<cu\w+\.h>", code)
     if needs_cuda:
         if not setting.cuda_include:
@@ -298,4 +311,4 @@ def run_sh(setting, code, note):
 
 
 RUNNERS = {"c": run_c, "cpp": run_cpp, "python": run_python, "rust": run_rust, "cmake": run_cmake, "sh": run_sh}
-NOTES = {"c": {"file"}, "cpp": {"file"}, "rust": {"build.rs"}}
+NOTES = {"c": {"file", "example"}, "cpp": {"file", "example"}, "rust": {"build.rs"}}

@@ -124,7 +124,24 @@ class Decisions(unittest.TestCase):
 
     def test_a_block_continues_the_last_of_its_language(self):
         page = fenced("sh", "a") + fenced("c", "b") + fenced("sh", "c", "continues") + fenced("sh", "d", "continues")
-        self.assertEqual(self.check(page), ["[a\n]", "[b\n]", "[a\nc\n]", "[a\nc\nd\n]"])
+        self.assertEqual(self.check(page), ["with page.md:16", "[b\n]", "with page.md:23", "[a\nc\nd\n]"])
+
+    def test_a_block_runs_by_itself_if_what_continues_it_fails(self):
+        def fail_long(setting, code, note):
+            if code.count("\n") > 1:
+                raise languages.Failed("too long")
+            return "short"
+
+        page = fenced("sh", "a") + fenced("sh", "b", "continues")
+        self.assertEqual([outcome for outcome, _ in check(page, runners={"sh": fail_long})], ["ran", "FAILED"])
+
+    def test_an_example_takes_its_place_in_the_program_above(self):
+        program = "int main(void) {\n    /* The example. */\n    a();\n    /* End of the example. */\n}"
+        page = fenced("c", program) + fenced("c", "b();", "example") + fenced("c", "c();", "example")
+        expected = [program.replace("    a();", replacement) for replacement in
+                    ("    a();", '#line 1 "snippet"\nb();', '#line 1 "snippet"\nc();')]
+        self.assertEqual(self.check(page), [f"[{code}\n]" for code in expected])
+        self.assertEqual(self.check(fenced("c", "int main(void) {\n}") + fenced("c", "b();", "example"))[1], "FAILED")
 
     def test_a_reason_may_take_two_lines(self):
         self.assertEqual(self.check(fenced("sh", "x", "not run:\n  too slow")), ["too slow"])

@@ -12,6 +12,8 @@ Other comments of that kind:
 
   <!-- snippet: continues -->   the block goes on where the block of that language above it ended
   <!-- snippet: file -->        C or C++: a whole file without a main; by default such a block is statements
+  <!-- snippet: example -->     C or C++: statements in the last program above, in the place of what stands there between
+                                the lines `/* The example. */` and `/* End of the example. */`
   <!-- snippet: build.rs -->    Rust: a build script
 
 What this machine cannot run (no cargo, no PyTorch) is skipped, with the reason.
@@ -24,10 +26,12 @@ import tempfile
 import textwrap
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 
 import languages
-from markdown import PAGES, PageError, blocks_of_file
+from markdown import PAGES, Block, PageError, blocks_of_file
 
 GUIDE = textwrap.dedent(__doc__).partition("\n\n")[2]
 
@@ -50,30 +54,71 @@ def decide(block, runners):
     return None
 
 
-def check_page(blocks, setting, runners=languages.RUNNERS):
-    """Yields (block, outcome, detail) for every block; the outcome is ran, not run, skipped or FAILED."""
-    so_far = {}
+@dataclass
+class Step:
+    """What is to be done about a block, and what came of it."""
+
+    block: Block
+    code: str  # with what it continues, or stands in
+    reason: Optional[str] = None  # why it is not run
+    mistake: Optional[str] = None
+    continued_by: Optional["Step"] = None
+    outcome: str = ""  # ran, not run, skipped or FAILED
+    detail: str = ""
+
+
+def steps_of(blocks, runners):
+    steps, last, programs = [], {}, {}
     for block in blocks:
-        start = time.monotonic()
+        step = Step(block, block.code)
+        steps.append(step)
         try:
-            reason = decide(block, runners)
-            if reason is not None:
-                yield block, "not run", reason
+            step.reason = decide(block, runners)
+            if step.reason is not None:
                 continue
-            code = block.code
             if block.note == "continues":
-                if block.language not in so_far:
+                if block.language not in last:
                     raise languages.Failed(f"there is no {block.language} block above to continue")
-                code = so_far[block.language] + code
-            so_far[block.language] = code
-            detail = runners[block.language](setting, code, block.note)
-            yield block, "ran", f"{detail} ({time.monotonic() - start:.1f} s)"
-        except languages.Skipped as skipped:
-            yield block, "skipped", str(skipped)
+                step.code = last[block.language].code + block.code
+                last[block.language].continued_by = step
+            elif block.note == "example":
+                step.code = languages.with_example(programs.get(block.language, ""), block.code)
+            elif languages.has_main(block.code):
+                programs[block.language] = block.code
+            last[block.language] = step
         except languages.Failed as failed:
-            yield block, "FAILED", str(failed)
-        except SyntaxError as error:
-            yield block, "FAILED", f"{type(error).__name__}: {error}"
+            step.mistake = str(failed)
+    return steps
+
+
+def run(step, setting, runners):
+    """Returns (outcome, detail)."""
+    if step.mistake is not None:
+        return "FAILED", step.mistake
+    if step.reason is not None:
+        return "not run", step.reason
+    start = time.monotonic()
+    try:
+        detail = runners[step.block.language](setting, step.code, step.block.note)
+        return "ran", f"{detail} ({time.monotonic() - start:.1f} s)"
+    except languages.Skipped as skipped:
+        return "skipped", str(skipped)
+    except languages.Failed as failed:
+        return "FAILED", str(failed)
+    except SyntaxError as error:
+        return "FAILED", f"{type(error).__name__}: {error}"
+
+
+def check_page(blocks, setting, runners=languages.RUNNERS):
+    """(block, outcome, detail) for every block. One that another continues is run as its beginning, and by itself only
+    if that did not work."""
+    steps = steps_of(blocks, runners)
+    for step in reversed(steps):
+        if step.continued_by is not None and step.continued_by.outcome == "ran":
+            step.outcome, step.detail = "ran", f"with {step.continued_by.block.place}"
+        else:
+            step.outcome, step.detail = run(step, setting, runners)
+    return [(step.block, step.outcome, step.detail) for step in steps]
 
 
 def table(rows):

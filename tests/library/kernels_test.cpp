@@ -71,9 +71,19 @@ public:
         if (solved_) placed_.fill(problem_);
         solved_ = true;
         const Arguments &a = placed_.arguments;
-        const gh::CrossEntropy call{a.logits,       a.dtype,  a.labels, a.batch,  a.vocab, a.z_loss_multiplier,
-                                    a.ignore_index, a.ce_sum, a.z_sum,  a.n_valid};
-        const cudaError_t error = gh::cuda::launch(call, plan, a.stream);
+        gh::CrossEntropy call;
+        call.logits = call.dlogits = a.logits;
+        call.dtype = a.dtype;
+        call.labels = a.labels;
+        call.batch = a.batch;
+        call.vocab = call.logits_row_stride = call.dlogits_row_stride = a.vocab;
+        call.z_loss_multiplier = a.z_loss_multiplier;
+        call.ignore_index = a.ignore_index;
+        call.loss = a.ce_sum;
+        call.z_loss = a.z_sum;
+        call.n_valid = a.n_valid;
+        call.losses_apart = true;
+        const cudaError_t error = gh::cuda::launch(call, plan, device(), a.stream);
         EXPECT_EQ(error, cudaSuccess) << cudaGetErrorString(error);
         return placed_.fetch();
     }
@@ -253,7 +263,7 @@ Plan ring_plan(const gh::Shape &shape, const Team &team, int clusters, int slots
     ring.slots = slots;
     ring.stores_pending = stores_pending;
     ring.exchanges = exchanges;
-    ring.layout = gh::RingLayout(slots, exchanges, team.cluster_blocks);
+    ring.layout = gh::RingLayout(slots, exchanges, team.cluster_blocks, gh::ring_plain_planes);
     plan.shared_bytes = ring.layout.bytes;
     return plan;
 }

@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "cuda.h"
+#include "scale_call.h"
 
 namespace test {
 namespace {
@@ -180,6 +181,52 @@ TEST(Large, ARowOfMoreThan2To32Columns) {
     run_wide((int64_t{1} << 32) + 13, (int64_t{1} << 32) + 3);
     run_wide((int64_t{1} << 32) + 13, 3);  // the low 32 bits of the label above
     run_wide((int64_t{1} << 32) + 13, (int64_t{1} << 32) + 12);
+}
+
+// Random bytes, repeated with a period that no row and no tile is a multiple of.
+void run_scale(gh_dtype dtype, int64_t batch, int64_t vocab, int64_t padding) {
+    LargeCall large(dtype, batch, vocab + padding);
+    if (!large.fits) GTEST_SKIP() << "the device has too little memory: needs " << large.bytes << " bytes";
+    Random random = make_random();
+    const float dloss = -1.0f / 3;
+    const ScaleProblem block = random_scale_problem(random, dtype, 1, 1000003, dloss);
+    auto *dlogits = static_cast<char *>(large.arguments.logits);
+    engine().upload(dlogits, block.dlogits.data(), block.dlogits.size());
+    for (size_t filled = block.dlogits.size(); filled < large.bytes;) {
+        const size_t step = std::min(filled, large.bytes - filled);
+        CUDA_CHECK(cudaMemcpyAsync(dlogits + filled, dlogits, step, cudaMemcpyDeviceToDevice, engine().stream()));
+        filled += step;
+    }
+    engine().upload(large.arguments.ce_sum, &dloss, sizeof dloss);
+    ASSERT_EQ(
+        gh_scale_dlogits(dlogits, dtype, batch, vocab, vocab + padding, large.arguments.ce_sum, engine().stream()),
+        GH_SUCCESS)
+        << gh_last_error();
+
+    constexpr int64_t sample = 100000;
+    const int64_t elements = (batch - 1) * (vocab + padding) + vocab;
+    std::vector<int64_t> samples = {0, elements - sample};
+    for (int bits = 30; bits <= 32; bits++) samples.push_back((int64_t{1} << bits) - sample / 2);
+    for (int k = 0; k < 30; k++) samples.push_back(uniform(random, 0, elements - sample));
+    std::vector<unsigned char> got(sample * element_size(dtype));
+    for (int64_t first : samples) {
+        if (first + sample > elements) continue;
+        large.read(got.data(), first, sample);
+        for (int64_t i = 0; i < sample; i++) {
+            const uint32_t before = load_bits(block.dlogits, dtype, (first + i) % block.vocab);
+            const bool is_padding = (first + i) % (vocab + padding) >= vocab;
+            const uint32_t expected = is_padding ? before : scaled(dtype, before, dloss);
+            const uint32_t bits = load_bits(got, dtype, i);
+            const bool nans = !is_padding && std::isnan(decode(dtype, expected)) && std::isnan(decode(dtype, bits));
+            ASSERT_TRUE(bits == expected || nans) << block.describe() << ": element " << first + i;
+        }
+    }
+}
+
+TEST(Large, ScalingMoreThan2To32Elements) {
+    run_scale(GH_DTYPE_BF16, 32771, 131101, 0);
+    run_scale(GH_DTYPE_BF16, 32771, 131101, 3);
+    run_scale(GH_DTYPE_F16, 16000057, 271, 1);
 }
 
 }  // namespace

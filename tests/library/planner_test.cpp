@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <iterator>
 #include <ostream>
+#include <string>
 #include <vector>
 
 #include "plan/plan.h"
@@ -87,8 +88,13 @@ std::vector<int64_t> vocabularies() {
 constexpr int64_t batches[] = {
     1, 2, 3, 7, 15, 16, 17, 100, 1000, 2048, 8192, 8193, 32768, 1000003, (1 << 24) + 1, int64_t{1} << 33};
 
-template <typename Check>
-void for_every_shape(Check check) {
+const char *name_of(gh::Terms terms) {
+    return terms == gh::Terms::plain ? "plain" : terms == gh::Terms::extended ? "extended" : "capped";
+}
+
+// Calls `check` with every size on every device. `vary` may change what else a shape says of the call.
+template <typename Vary, typename Check>
+void for_every_shape(Vary vary, Check check) {
     Random random = make_random();
     std::vector<int64_t> sizes = vocabularies();
     for (int i = 0; i < 200; i++) sizes.push_back(uniform(random, 1, int64_t{1} << uniform(random, 4, 33)));
@@ -98,20 +104,44 @@ void for_every_shape(Check check) {
                 for (int alignment : {element_bytes, 16, 32, 128}) {
                     if (vocab * element_bytes % alignment != 0) continue;
                     for (int64_t batch : batches) {
-                        const Shape shape{element_bytes, batch, vocab, alignment};
+                        Shape shape{element_bytes, batch, vocab, alignment};
+                        vary(random, shape);
                         const Plan plan = plan_cross_entropy(shape, device.properties);
                         check(shape, device.properties, plan);
                         if (::testing::Test::HasFailure()) {
                             FAIL() << device.name << ": " << batch << " rows of " << vocab << " elements of "
-                                   << element_bytes << " bytes, "
-                                   << "aligned to " << alignment << ", seed " << run_seed() << ": " << plan;
+                                   << element_bytes << " bytes, aligned to " << alignment
+                                   << (shape.rows_alike ? "" : ", not alike")
+                                   << (shape.computes_outputs ? ", outputs" : "")
+                                   << (shape.computes_gradient ? ", gradient" : "") << ", " << name_of(shape.terms)
+                                   << " terms, seed " << run_seed() << ": " << plan;
                         }
                     }
                 }
 }
 
+// Of the short call.
+template <typename Check>
+void for_every_shape(Check check) {
+    for_every_shape([](Random &, Shape &) {}, check);
+}
+
+// Of calls with any terms and any pass, drawn at random: with so many shapes, each device meets every combination.
+template <typename Check>
+void for_every_call(Check check) {
+    for_every_shape(
+        [](Random &random, Shape &shape) {
+            shape.terms = static_cast<gh::Terms>(uniform(random, 0, 2));
+            shape.rows_alike = uniform(random, 0, 3) > 0;
+            const int64_t pass = uniform(random, 0, 2);
+            shape.computes_outputs = pass != 0;
+            shape.computes_gradient = pass != 1;
+        },
+        check);
+}
+
 TEST(Planner, StaysWithinTheLimitsOfTheDevice) {
-    for_every_shape([](const Shape &shape, const DeviceProperties &device, const Plan &plan) {
+    for_every_call([](const Shape &shape, const DeviceProperties &device, const Plan &plan) {
         EXPECT_GE(plan.blocks, 1);
         EXPECT_GE(plan.threads, gh::warp_lanes);
         EXPECT_EQ(plan.threads % gh::warp_lanes, 0);
@@ -132,8 +162,8 @@ TEST(Planner, StaysWithinTheLimitsOfTheDevice) {
                 EXPECT_EQ(plan.cluster_blocks, 1);
                 EXPECT_EQ(plan.shared_bytes, plan.cached_vectors * 16);
                 EXPECT_LE(plan.cached_vectors, divide_up(shape.vocab * shape.element_bytes, 16));
-                // The kernel's own array, one float3 for each warp, comes on top.
-                const int parts = gh::block_row_max_threads / gh::warp_lanes * 12;
+                // The kernel's own array, eight floats for each warp, comes on top.
+                const int parts = gh::block_row_max_threads / gh::warp_lanes * 32;
                 EXPECT_LE(plan.shared_bytes + parts, device.shared_bytes_per_block);
                 // The edges of a row, up to one vector less an element at each end, have a thread each.
                 EXPECT_GE(plan.threads, 2 * (16 / shape.element_bytes - 1));
@@ -144,7 +174,7 @@ TEST(Planner, StaysWithinTheLimitsOfTheDevice) {
 }
 
 TEST(Planner, SmallRowsFitIntoTheirLanes) {
-    for_every_shape([](const Shape &shape, const DeviceProperties &, const Plan &plan) {
+    for_every_call([](const Shape &shape, const DeviceProperties &, const Plan &plan) {
         if (plan.strategy != Strategy::small_rows) return;
         EXPECT_GE(shape.row_alignment, 16);
         ASSERT_GE(plan.small_rows, 0);
@@ -158,7 +188,7 @@ TEST(Planner, SmallRowsFitIntoTheirLanes) {
 // The kernels of small_rows and block_row walk over the rows with the grid's stride, whatever the grid. The grid should
 // only not be larger than the rows.
 TEST(Planner, NoBlockIsWithoutARow) {
-    for_every_shape([](const Shape &shape, const DeviceProperties &device, const Plan &plan) {
+    for_every_call([](const Shape &shape, const DeviceProperties &device, const Plan &plan) {
         int64_t rows_per_block = 1;
         if (plan.strategy == Strategy::small_rows)
             rows_per_block = gh::small_rows_threads / gh::small_rows_shapes[plan.small_rows].row_lanes;
@@ -180,7 +210,7 @@ TEST(Planner, NoBlockIsWithoutARow) {
 }
 
 TEST(Planner, RingsAreOnlyWhereTheDeviceHasThem) {
-    for_every_shape([](const Shape &shape, const DeviceProperties &device, const Plan &plan) {
+    for_every_call([](const Shape &shape, const DeviceProperties &device, const Plan &plan) {
         if (plan.strategy != Strategy::ring) return;
         EXPECT_GE(device.compute_capability, 90);
         EXPECT_LT(shape.vocab, INT_MAX);
@@ -194,7 +224,7 @@ TEST(Planner, RingsAreOnlyWhereTheDeviceHasThem) {
 }
 
 TEST(Planner, RingsAreConsistent) {
-    for_every_shape([](const Shape &shape, const DeviceProperties &, const Plan &plan) {
+    for_every_call([](const Shape &shape, const DeviceProperties &, const Plan &plan) {
         if (plan.strategy != Strategy::ring) return;
         const gh::RingShape &ring = plan.ring;
         const int warps = ring.team_warps;
@@ -223,9 +253,56 @@ TEST(Planner, RingsAreConsistent) {
         EXPECT_EQ(ring.layout.full, slots * gh::ring_chunk_vectors * 16);
         EXPECT_EQ(ring.layout.exchange, ring.layout.full + slots * 8);
         EXPECT_EQ(ring.layout.parts, ring.layout.exchange + exchanges * 8);
-        EXPECT_EQ(ring.layout.targets, ring.layout.parts + exchanges * plan.cluster_blocks * 8);
+        const int planes = shape.terms == gh::Terms::plain ? gh::ring_plain_planes : gh::ring_extended_planes;
+        EXPECT_EQ(ring.layout.targets, ring.layout.parts + exchanges * plan.cluster_blocks * planes * 8);
         EXPECT_EQ(ring.layout.bytes, ring.layout.targets + exchanges * 8);
         EXPECT_EQ(plan.shared_bytes, ring.layout.bytes);
+    });
+}
+
+// Only the kernels of the ring and of one block per row are compiled for more than plain terms.
+TEST(Planner, SmallRowsHavePlainTermsOnly) {
+    for_every_call([](const Shape &shape, const DeviceProperties &, const Plan &plan) {
+        EXPECT_EQ(plan.terms, shape.terms);
+        if (shape.terms != gh::Terms::plain) {
+            EXPECT_NE(plan.strategy, Strategy::small_rows);
+        }
+    });
+}
+
+// Vectors of logits become vectors of dlogits at the same place, except in the kernel of one block per row.
+TEST(Planner, RowsThatAreNotAlikeHaveABlockEach) {
+    for_every_call([](const Shape &shape, const DeviceProperties &, const Plan &plan) {
+        if (!shape.rows_alike) {
+            EXPECT_EQ(plan.strategy, Strategy::block_row);
+        }
+    });
+}
+
+// See ring.cuh: a forward pass keeps no row in the ring, so nothing but the barriers holds a warp back.
+TEST(Planner, RingsOfOnePassAlone) {
+    for_every_call([](const Shape &shape, const DeviceProperties &, const Plan &plan) {
+        if (plan.strategy != Strategy::ring) return;
+        if (!shape.computes_gradient) {
+            EXPECT_EQ(plan.ring.exchanges, 4);
+        }
+        if (!shape.computes_outputs) {
+            EXPECT_LE(plan.ring.slots, gh::ring_backward_slots);
+        }
+        EXPECT_GE(plan.ring.slots, 1);
+        EXPECT_GE(plan.ring.stores_pending, 0);
+        EXPECT_LT(plan.ring.stores_pending, plan.ring.slots);  // else no slot is ever free
+    });
+}
+
+// The sums over rows come in as many parts as the kernel has teams, or blocks, and the workspace has room for them.
+TEST(Planner, TotalsAreAsManyAsTheKernelLeaves) {
+    for_every_call([](const Shape &, const DeviceProperties &device, const Plan &plan) {
+        int64_t parts = plan.blocks;
+        if (plan.strategy == Strategy::ring)
+            parts = int64_t{plan.blocks} / plan.cluster_blocks * (gh::ring_warps / plan.ring.team_warps);
+        EXPECT_EQ(plan.totals, parts);
+        EXPECT_LE(plan.totals, gh::max_totals(device));
     });
 }
 
@@ -246,8 +323,9 @@ void expect_safe_ring(const Shape &shape, const Plan &plan) {
 }
 
 TEST(Planner, RingsAreSafe) {
-    for_every_shape([](const Shape &shape, const DeviceProperties &, const Plan &plan) {
-        if (plan.strategy == Strategy::ring) expect_safe_ring(shape, plan);
+    for_every_call([](const Shape &shape, const DeviceProperties &, const Plan &plan) {
+        const bool keeps_rows = shape.computes_outputs && shape.computes_gradient;
+        if (plan.strategy == Strategy::ring && keeps_rows) expect_safe_ring(shape, plan);
     });
 }
 
@@ -256,16 +334,21 @@ TEST(Planner, RingsOfEveryTeamAreSafe) {
     for (int64_t vocab : vocabularies())
         for (int alignment : {2, 16, 128}) {
             if (vocab >= INT_MAX || vocab * 2 % alignment != 0) continue;
-            const Shape shape{2, 1000, vocab, alignment};
-            for (int size = 0; size < DeviceProperties::cluster_sizes; size++)
-                for (int warps = size == 0 ? 1 : gh::ring_warps; warps <= gh::ring_warps; warps *= 2) {
-                    const Plan plan = gh::plan_ring_of_team(shape, h200.properties, 1 << size, warps);
-                    EXPECT_EQ(plan.cluster_blocks, 1 << size);
-                    EXPECT_EQ(plan.ring.team_warps, warps);
-                    EXPECT_LE(plan.shared_bytes, h200.properties.shared_bytes_per_block);
-                    expect_safe_ring(shape, plan);
-                    if (::testing::Test::HasFailure()) FAIL() << vocab << ", aligned to " << alignment << ": " << plan;
-                }
+            for (gh::Terms terms : {gh::Terms::plain, gh::Terms::extended, gh::Terms::capped}) {
+                Shape shape{2, 1000, vocab, alignment};
+                shape.terms = terms;
+                for (int size = 0; size < DeviceProperties::cluster_sizes; size++)
+                    for (int warps = size == 0 ? 1 : gh::ring_warps; warps <= gh::ring_warps; warps *= 2) {
+                        const Plan plan = gh::plan_ring_of_team(shape, h200.properties, 1 << size, warps);
+                        EXPECT_EQ(plan.cluster_blocks, 1 << size);
+                        EXPECT_EQ(plan.ring.team_warps, warps);
+                        EXPECT_LE(plan.shared_bytes, h200.properties.shared_bytes_per_block);
+                        expect_safe_ring(shape, plan);
+                        if (::testing::Test::HasFailure())
+                            FAIL() << vocab << ", aligned to " << alignment << ", " << name_of(terms)
+                                   << " terms: " << plan;
+                    }
+            }
         }
 }
 
@@ -336,6 +419,43 @@ TEST(Planner, TinyUnalignedRowsDoNotShareBlocksOfWarps) {
             EXPECT_EQ(plan.ring.team_warps, 1) << vocab;
         }
     }
+}
+
+// ---- Scaling a gradient ----
+
+TEST(Planner, ScalingCoversEveryRowWithAsFewBlocksAsRunAtOnce) {
+    for (const NamedDevice &device : devices)
+        for (int element_bytes : {2, 4})
+            for (int64_t elements : vocabularies())
+                for (int64_t rows : {int64_t{1}, int64_t{2}, int64_t{33}, int64_t{8192}, int64_t{1} << 33}) {
+                    if (elements > INT64_MAX / element_bytes / rows) continue;
+                    const gh::ScalePlan plan = gh::plan_scale(element_bytes, rows, elements, device.properties);
+                    SCOPED_TRACE(std::string(device.name) + ": " + std::to_string(rows) + " rows of " +
+                                 std::to_string(elements));
+                    const int64_t vectors = elements / (16 / element_bytes), lanes = 1 << plan.shape.team_shift;
+                    ASSERT_EQ(plan.shape.rows, rows);
+                    ASSERT_EQ(plan.shape.row_elements, elements);
+                    ASSERT_LE(lanes, gh::warp_lanes);
+                    ASSERT_GE(plan.shape.tiles_per_row, 1);  // the first also has what is not in vectors
+                    const int64_t tile = lanes * gh::scale_vectors_per_lane;
+                    ASSERT_GE(plan.shape.tiles_per_row * tile, vectors);
+                    ASSERT_LT((plan.shape.tiles_per_row - 1) * tile, std::max<int64_t>(vectors, 1));
+                    ASSERT_GE(plan.blocks, 1);
+                    ASSERT_LE(plan.blocks, device.properties.multiprocessors * gh::scale_blocks_per_multiprocessor);
+                    // No block is without a tile.
+                    ASSERT_LT((plan.blocks - 1) * (gh::scale_threads / lanes), rows * plan.shape.tiles_per_row);
+                }
+}
+
+TEST(Planner, ScalingSharesShortRowsAmongFewLanes) {
+    const auto lanes = [](int64_t elements) {
+        return 1 << gh::plan_scale(2, 1000, elements, h200.properties).shape.team_shift;
+    };
+    EXPECT_EQ(lanes(1), 1);
+    EXPECT_EQ(lanes(16), 2);
+    EXPECT_EQ(lanes(17), 2);
+    EXPECT_EQ(lanes(100), 16);
+    EXPECT_EQ(lanes(50257), 32);
 }
 
 }  // namespace

@@ -25,27 +25,27 @@ Random make_random() {
     return Random(run_seed() ^ (uint64_t{from_name[0]} << 32 | from_name[1]));
 }
 
-Problem::Problem(gh_dtype type, int64_t rows, int64_t columns)
+Rows::Rows(gh_dtype type, int64_t rows, int64_t columns)
     : dtype(type),
       batch(rows),
       vocab(columns),
       logits(static_cast<size_t>(rows * columns) * element_size(type)),
       labels(static_cast<size_t>(rows)) {}
 
-double Problem::logit(int64_t row, int64_t column) const {
+double Rows::logit(int64_t row, int64_t column) const {
     return decode(dtype, load_bits(logits, dtype, row * vocab + column));
 }
 
-void Problem::set(int64_t row, int64_t column, double value) {
+void Rows::set(int64_t row, int64_t column, double value) {
     store_bits(logits, dtype, row * vocab + column, encode(dtype, value));
 }
 
-void Problem::fill(int64_t row, double value) {
+void Rows::fill(int64_t row, double value) {
     const uint32_t bits = encode(dtype, value);
     for (int64_t column = 0; column < vocab; column++) store_bits(logits, dtype, row * vocab + column, bits);
 }
 
-std::string Problem::describe() const {
+std::string Rows::describe() const {
     std::ostringstream text;
     text << dtype_name(dtype) << " [" << batch << ", " << vocab << "], offset " << offset << ", z_loss_multiplier "
          << z_loss_multiplier << ", ignore_index " << ignore_index << ", seed " << run_seed();
@@ -71,11 +71,16 @@ void store_bits(std::vector<unsigned char> &elements, gh_dtype dtype, int64_t in
         std::memcpy(&elements[static_cast<size_t>(index) * 2], &narrow, 2);
 }
 
+void randomize(Random &random, Rows &rows, double deviation) {
+    std::normal_distribution<double> normal(0, deviation);
+    for (int64_t i = 0; i < rows.batch * rows.vocab; i++)
+        store_bits(rows.logits, rows.dtype, i, encode(rows.dtype, normal(random)));
+    for (int64_t &label : rows.labels) label = uniform(random, 0, rows.vocab - 1);
+}
+
 Problem random_problem(Random &random, gh_dtype dtype, int64_t batch, int64_t vocab, double deviation) {
     Problem problem(dtype, batch, vocab);
-    std::normal_distribution<double> normal(0, deviation);
-    for (int64_t i = 0; i < batch * vocab; i++) store_bits(problem.logits, dtype, i, encode(dtype, normal(random)));
-    for (int64_t &label : problem.labels) label = uniform(random, 0, vocab - 1);
+    randomize(random, problem, deviation);
     return problem;
 }
 

@@ -18,8 +18,9 @@ uint64_t run_seed();
 // A generator for one test: depends on the run's seed and on the test's full name.
 Random make_random();
 
-struct Problem {
-    Problem(gh_dtype type, int64_t rows, int64_t columns);
+// What every call is given.
+struct Rows {
+    Rows(gh_dtype type, int64_t rows, int64_t columns);
 
     gh_dtype dtype;
     int64_t batch, vocab;
@@ -27,8 +28,6 @@ struct Problem {
     std::vector<int64_t> labels;        // all 0 at first
     float z_loss_multiplier = 0;
     int64_t ignore_index = -100;
-    float ce_sum = 0, z_sum = 0, n_valid = 0;  // what the accumulators hold before the call
-    bool with_z_sum = true, with_n_valid = true;
     int64_t offset = 0;  // elements between an address aligned to 256 bytes and logits
 
     double logit(int64_t row, int64_t column) const;
@@ -36,6 +35,14 @@ struct Problem {
     void fill(int64_t row, double value);
 
     std::string describe() const;
+};
+
+// A call of gh_cross_entropy_fwd_bwd.
+struct Problem : Rows {
+    using Rows::Rows;
+
+    float ce_sum = 0, z_sum = 0, n_valid = 0;  // what the accumulators hold before the call
+    bool with_z_sum = true, with_n_valid = true;
 };
 
 struct Outcome {
@@ -48,6 +55,7 @@ uint32_t load_bits(const std::vector<unsigned char> &elements, gh_dtype dtype, i
 void store_bits(std::vector<unsigned char> &elements, gh_dtype dtype, int64_t index, uint32_t bits);
 
 // Normal logits with the given deviation and uniform labels.
+void randomize(Random &random, Rows &rows, double deviation = 1);
 Problem random_problem(Random &random, gh_dtype dtype, int64_t batch, int64_t vocab, double deviation = 1);
 
 int64_t uniform(Random &random, int64_t lowest, int64_t highest);  // both included

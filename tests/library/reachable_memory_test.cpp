@@ -1,6 +1,7 @@
 // The stream says where the work runs, and every pointer must be memory that it can access there.
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -87,6 +88,81 @@ TEST_F(ReachableMemory, DeviceMemoryOnTheHostStream) {
         expect_refused(on_host, argument, const_cast<void *>(device_pointers[&argument - pointers]));
         EXPECT_TRUE(on_device.unchanged());
     }
+}
+
+// Every pointer of a call with options, replaced by memory of the other side.
+class ReachableOptions : public ReachableMemory {
+protected:
+    struct Field {
+        const char *name;
+        size_t offset;
+    };
+    const std::vector<Field> fields = {
+        {"options.class_weights", offsetof(gh_cross_entropy_options, class_weights)},
+        {"options.dloss_ptr", offsetof(gh_cross_entropy_options, dloss_ptr)},
+        {"options.row_dloss", offsetof(gh_cross_entropy_options, row_dloss)},
+        {"options.row_dentropy", offsetof(gh_cross_entropy_options, row_dentropy)},
+        {"options.row_loss", offsetof(gh_cross_entropy_options, row_loss)},
+        {"options.row_lse", offsetof(gh_cross_entropy_options, row_lse)},
+        {"options.row_target_log_prob", offsetof(gh_cross_entropy_options, row_target_log_prob)},
+        {"options.row_entropy", offsetof(gh_cross_entropy_options, row_entropy)},
+        {"options.row_argmax", offsetof(gh_cross_entropy_options, row_argmax)},
+        {"options.row_statistics", offsetof(gh_cross_entropy_options, row_statistics)},
+        {"options.loss", offsetof(gh_cross_entropy_options, loss)},
+        {"options.z_loss", offsetof(gh_cross_entropy_options, z_loss)},
+        {"options.n_valid", offsetof(gh_cross_entropy_options, n_valid)},
+        {"options.n_correct", offsetof(gh_cross_entropy_options, n_correct)},
+        {"options.n_out_of_range", offsetof(gh_cross_entropy_options, n_out_of_range)},
+        {"options.workspace", offsetof(gh_cross_entropy_options, workspace)},
+    };
+    const std::unique_ptr<Engine> host = make_host_engine();
+
+    void expect_refused(gh_status status, const char *name, const void *pointer) {
+        EXPECT_EQ(status, GH_ERROR_UNREACHABLE_POINTER) << name << ": " << gh_last_error();
+        char named[64];
+        std::snprintf(named, sizeof named, "%s = %p", name, pointer);
+        EXPECT_NE(std::string(gh_last_error()).find(named), std::string::npos) << gh_last_error();
+    }
+
+    // Calls on `where` with one pointer in the memory of `elsewhere`.
+    void expect_all_refused(Engine &where, Engine &elsewhere) {
+        Placed right(problem, where), wrong(problem, elsewhere);
+        const Arguments &a = right.arguments, &b = wrong.arguments;
+        Guarded foreign(elsewhere, 4096);
+        const auto call = [&](const void *logits, void *gradient, const void *labels,
+                              gh_cross_entropy_options options) {
+            options.loss = options.loss != nullptr ? options.loss : a.ce_sum;
+            return gh_cross_entropy(logits, gradient, a.dtype, labels, a.batch, a.vocab, &options, a.stream);
+        };
+        const gh_cross_entropy_options none = GH_CROSS_ENTROPY_OPTIONS_INIT;
+        expect_refused(call(b.logits, nullptr, a.labels, none), "logits", b.logits);
+        expect_refused(call(a.logits, b.logits, a.labels, none), "dlogits", b.logits);
+        expect_refused(call(a.logits, nullptr, b.labels, none), "labels", b.labels);
+        for (const Field &field : fields) {
+            gh_cross_entropy_options options = none;
+            void *pointer = foreign.data();
+            std::memcpy(reinterpret_cast<char *>(&options) + field.offset, &pointer, sizeof pointer);
+            options.workspace_size = 4096;
+            expect_refused(call(a.logits, a.logits, a.labels, options), field.name, pointer);
+        }
+        const auto backward = [&](const void *statistics, const void *lse) {
+            return gh_cross_entropy_backward(a.logits, a.logits, a.dtype, a.labels, a.batch, a.vocab, statistics,
+                                             static_cast<const float *>(lse), &none, a.stream);
+        };
+        expect_refused(backward(foreign.data(), nullptr), "row_statistics", foreign.data());
+        expect_refused(backward(nullptr, foreign.data()), "row_lse", foreign.data());
+        EXPECT_TRUE(right.unchanged());
+        EXPECT_TRUE(wrong.unchanged());
+    }
+};
+
+TEST_F(ReachableOptions, DeviceMemoryOnTheHostStream) {
+    expect_all_refused(*host, engine());
+}
+
+TEST_F(ReachableOptions, HostMemoryOnACudaStream) {
+    if (reads_pageable_memory(0)) GTEST_SKIP() << "this device can access any host memory";
+    expect_all_refused(engine(), *host);
 }
 
 // Pinned and managed memory belong to both sides.

@@ -17,6 +17,8 @@ class NotUnderstood(Exception):
 class Declarations:
     functions: dict = field(default_factory=dict)  # name -> (return type, [(parameter's name, type)])
     constants: dict = field(default_factory=dict)  # name -> integer
+    structs: dict = field(default_factory=dict)  # name -> [(field's name, type)]
+    initialisers: dict = field(default_factory=dict)  # macro's name -> {field: value}, where the value is not 0
 
     @property
     def version(self):
@@ -35,9 +37,24 @@ def differences(ours, theirs, compatible=lambda a, b: a == b):
             yield f"{name}() is not in the header"
         else:
             yield from _function_differences(name, ours.functions[name], theirs.functions[name], compatible)
+    for name in sorted(ours.structs.keys() | theirs.structs.keys()):
+        yield from _struct_differences(name, ours.structs.get(name, []), theirs.structs.get(name, []), compatible)
+    for name in sorted(ours.initialisers.keys() | theirs.initialisers.keys()):
+        if ours.initialisers.get(name) != theirs.initialisers.get(name):
+            yield f"{name} is {theirs.initialisers.get(name)}, in the header {ours.initialisers.get(name)}"
     for name in sorted(ours.constants.keys() | theirs.constants.keys()):
         if ours.constants.get(name) != theirs.constants.get(name):
             yield f"{name} is {theirs.constants.get(name)}, in the header {ours.constants.get(name)}"
+
+
+def _struct_differences(name, ours, theirs, compatible):
+    our_names, their_names = [field for field, _ in ours], [field for field, _ in theirs]
+    if our_names != their_names:
+        yield f"{name} has the fields {their_names}, in the header {our_names}"
+        return
+    for (field_name, our_type), (_, their_type) in zip(ours, theirs):
+        if not compatible(our_type, their_type):
+            yield f"{name}'s {field_name} is a {their_type}, in the header {our_type}"
 
 
 def _function_differences(name, ours, theirs, compatible):
@@ -65,10 +82,14 @@ def parse_header(text):
     text = re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
     text = text.replace("\\\n", " ")
 
+    initialisers = {}
     for name, value in re.findall(r"^#define +(\w+)(.*)$", text, flags=re.MULTILINE):
         number = re.fullmatch(r" *\(*(?:\(\w+\))*(-?\d+)\)*", value)
+        values = re.fullmatch(r" *\{([^{}]*)\} *", value)
         if number:
             found.constants[name] = int(number[1])
+        elif values and name.endswith("_INIT"):
+            initialisers[name] = [item.strip() for item in values[1].split(",")]
         elif name not in _OTHER_MACROS:
             raise NotUnderstood(f"#define {name}{value}")
     text = re.sub(r"^#.*$", "", text, flags=re.MULTILINE)
@@ -89,6 +110,15 @@ def parse_header(text):
 
     text = re.sub(r"\btypedef\s+([^;{}]*?)(\w+)\s*;", alias, text)
 
+    def structure(match):
+        fields = [item for item in match[2].split(";") if item.strip()]
+        found.structs[match[1]] = [_c_parameter(item, aliases) for item in fields]
+        return ""
+
+    text = re.sub(r"\btypedef struct (\w+) \{([^{}]*)\} \1;", structure, text)
+    for name, values in initialisers.items():
+        found.initialisers[name] = _initialised(name, values, found)
+
     def prototype(match):
         result, name, parameters = match.groups()
         parameters = [] if parameters.strip() == "void" else parameters.split(",")
@@ -101,6 +131,21 @@ def parse_header(text):
     if rest:
         raise NotUnderstood(rest)
     return found
+
+
+def _initialised(name, values, found):
+    """What an initialiser sets each field to, without those that become 0."""
+    struct = name.removesuffix("_INIT").lower()
+    if len(values) != len(found.structs.get(struct, [])):
+        raise NotUnderstood(f"{name}: {len(values)} values")
+
+    def number(value):
+        if value in ("NULL", f"sizeof({struct})"):
+            return 0 if value == "NULL" else "its size"
+        return found.constants[value] if value in found.constants else float(value.removesuffix("f"))
+
+    numbers = {field: number(value) for (field, _), value in zip(found.structs[struct], values)}
+    return {field: value for field, value in numbers.items() if value != 0}
 
 
 def _c_parameter(text, aliases):
@@ -117,6 +162,7 @@ def _c_type(text, aliases):
 
 _RUST_TYPES = {
     "i32": "int32_t", "i64": "int64_t", "u32": "uint32_t", "u64": "uint64_t", "f32": "float", "f64": "double",
+    "usize": "size_t",
     "c_char": "char", "c_void": "void",
 }  # fmt: skip
 
@@ -129,25 +175,37 @@ def parse_rust(text):
     text = re.sub(r"^use [^;]*;", "", text, flags=re.MULTILINE)
 
     def structure(match):
-        aliases[match[1]] = match[1]
+        name, body = match.groups()
+        aliases[name] = name
+        fields = [item.strip() for item in body.split(",") if item.strip()]
+        if not re.fullmatch(r"_\w+: \[u8; 0\]", ", ".join(fields)):  # known by its pointer only
+            found.structs[name] = [_rust_field(item, aliases) for item in fields]
         return ""
 
     def alias(match):
         aliases[match[1]] = _rust_type(match[2], aliases)
         return ""
 
+    initialisers = {}
+
     def constant(match):
-        name, value = match.groups()
+        name, type_, value = match.groups()
         number = re.fullmatch(r"(-?\d+)(?:isize as gh_stream)?", value)
+        fields = re.fullmatch(rf"{type_} \{{([^{{}}]*)\}}", value)
         if number:
             found.constants[name] = int(number[1])
+        elif fields and name.endswith("_INIT"):
+            initialisers[name] = fields[1]
         elif name not in _OTHER_MACROS:
             raise NotUnderstood(match[0])
         return ""
 
-    text = re.sub(r"pub struct (\w+) \{[^}]*\}", structure, text)
+    text = re.sub(r"pub type (\w+) = (\w+);", alias, text)
+    text = re.sub(r"pub struct (\w+) \{([^}]*)\}", structure, text)
     text = re.sub(r"pub type (\w+) = ([^;]*);", alias, text)
-    text = re.sub(r"pub const (\w+): \w+ = ([^;]*);", constant, text)
+    text = re.sub(r"pub const (\w+): (\w+) = ([^;]*);", constant, text)
+    for name, fields in initialisers.items():
+        found.initialisers[name] = _rust_initialised(fields, found)
 
     def function(match):
         name, parameters, result = match.groups()
@@ -166,6 +224,30 @@ def parse_rust(text):
     return found
 
 
+def _rust_initialised(text, found):
+    """As _initialised()."""
+    def number(value):
+        if value in ("null()", "null_mut()"):
+            return 0
+        if re.fullmatch(r"size_of::<\w+>\(\)", value):
+            return "its size"
+        if value in found.constants:
+            return found.constants[value]
+        if not re.fullmatch(r"-?\d+(\.\d+)?", value):
+            raise NotUnderstood(value)
+        return float(value)
+
+    items = [item.strip().split(": ", 1) for item in text.split(",") if item.strip()]
+    return {name: number(value) for name, value in items if number(value) != 0}
+
+
+def _rust_field(text, aliases):
+    match = re.fullmatch(r"pub (\w+): (.*)", text)
+    if not match:
+        raise NotUnderstood(text)
+    return match[1], _rust_type(match[2], aliases)
+
+
 def _rust_type(text, aliases):
     text = text.strip()
     if text.startswith("*const "):
@@ -181,7 +263,7 @@ def _rust_type(text, aliases):
 
 _CTYPES = {
     ctypes.c_int32: "int32_t", ctypes.c_uint32: "uint32_t", ctypes.c_int64: "int64_t", ctypes.c_float: "float",
-    ctypes.c_char_p: "const char *", ctypes.c_void_p: "void *", None: "void",
+    ctypes.c_size_t: "size_t", ctypes.c_char_p: "const char *", ctypes.c_void_p: "void *", None: "void",
 }  # fmt: skip
 
 
@@ -190,12 +272,18 @@ def parse_python(text):
     module = {"__name__": "_abi"}
     exec(compile(text, "_abi.py", "exec"), module)
     for name, value in module.items():
-        if re.fullmatch(r"GH_[A-Z0-9_]+", name):
+        if re.fullmatch(r"GH_[A-Z0-9_]+_INIT", name):
+            struct = module["STRUCTURES"][name.removesuffix("_INIT").lower()]
+            size = "its size" if value.get("size") == ctypes.sizeof(struct) else value.get("size")
+            found.initialisers[name] = {**value, "size": size}
+        elif re.fullmatch(r"GH_[A-Z0-9_]+", name):
             found.constants[name] = value
     # ctypes gives a pointer's value without its sign.
     found.constants["GH_STREAM_HOST"] = ctypes.c_ssize_t(found.constants["GH_STREAM_HOST"]).value
     for name, (result, parameters) in module["FUNCTIONS"].items():
         found.functions[name] = (_ctypes_type(result), [(p, _ctypes_type(type_)) for p, type_ in parameters.items()])
+    for name, struct in module["STRUCTURES"].items():
+        found.structs[name] = [(field, _ctypes_type(type_)) for field, type_ in struct._fields_]
     return found
 
 

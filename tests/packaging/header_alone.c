@@ -12,3 +12,7 @@ gh_stream host_stream(void);
 gh_stream host_stream(void) {
     return GH_STREAM_HOST;
 }
+
+/* The defaults are constants, so that they initialise an object of any storage. */
+extern const gh_cross_entropy_options default_options;
+const gh_cross_entropy_options default_options = GH_CROSS_ENTROPY_OPTIONS_INIT;

@@ -242,7 +242,8 @@ class Installed(unittest.TestCase):
 
     def test_runs_the_example_for_numpy(self):
         readme = (place.project / "README.md").read_text()
-        (example,) = (e for e in re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL) if "numpy" in e)
+        examples = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+        example = next(e for e in examples if "numpy" in e)
         (place.folder / "example.py").write_text(example)
         done = self.python("-c", RUN_EXAMPLE, "example.py")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

@@ -1,9 +1,9 @@
 """Greyhound: cross-entropy for training, loss and gradient in one pass.
 
+``greyhound.nn.functional``, ``greyhound.nn.CrossEntropyLoss``
+    For PyTorch, with autograd.
 ``greyhound.kernels.cross_entropy``
-    The raw kernel helper, for PyTorch tensors and NumPy arrays.
-``greyhound.nn.functional``
-    The same with autograd, for PyTorch.
+    The raw kernels, for PyTorch, NumPy, and arrays of other libraries.
 
 Importing this package needs neither PyTorch nor NumPy, and does not load
 libgreyhound: the first call does. See ``greyhound._library`` for where it looks.

@@ -4,18 +4,59 @@ from __future__ import annotations
 
 import math
 import numbers
+from typing import NamedTuple
+
+from greyhound import _abi
+
+REDUCTIONS = {
+    "none": _abi.GH_REDUCTION_NONE,
+    "mean": _abi.GH_REDUCTION_MEAN,
+    "sum": _abi.GH_REDUCTION_SUM,
+}
 
 
-def as_multiplier(value: object) -> float:
+class LossOptions(NamedTuple):
+    """What the loss is; the class weights, an array, are passed beside it."""
+
+    ignore_index: int = -100
+    reduction: str = "sum"
+    label_smoothing: float = 0.0
+    z_loss_multiplier: float = 0.0
+    logit_scale: float = 1.0
+    softcap: float = 0.0
+
+
+def loss_options(
+    ignore_index: object,
+    reduction: object,
+    label_smoothing: object,
+    z_loss_multiplier: object,
+    logit_scale: object,
+    softcap: object,
+) -> LossOptions:
+    """The options with their types checked. Domains are the library's to check, in the precision that it uses."""
+    if not isinstance(reduction, str) or reduction not in REDUCTIONS:
+        raise ValueError(f"reduction: expected 'none', 'mean' or 'sum', got {reduction!r}")
+    return LossOptions(
+        as_index(ignore_index),
+        reduction,
+        as_number("label_smoothing", label_smoothing),
+        as_number("z_loss_multiplier", z_loss_multiplier),
+        as_number("logit_scale", logit_scale),
+        as_number("softcap", softcap),
+    )
+
+
+def as_number(name: str, value: object) -> float:
     """``value`` as a Python float. Whether it is finite is the library's to check, in the precision that it uses."""
     if type(value) is float:
         return value
     if not isinstance(value, numbers.Real):
-        raise TypeError(f"z_loss_multiplier: expected a number, got {type(value).__name__}")
+        raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
     try:
         return float(value)
     except OverflowError:
-        return math.inf
+        return -math.inf if value < 0 else math.inf
 
 
 def as_index(value: object) -> int:
@@ -37,3 +78,14 @@ def check_shapes(logits: tuple[int, ...], target: tuple[int, ...]) -> None:
         raise ValueError(f"logits: expected the shape [batch, vocab], got {list(logits)}")
     if len(target) != 1 or target[0] != logits[0]:
         raise ValueError(f"target: expected the shape [batch] = [{logits[0]}], got {list(target)}")
+
+
+def check_leading_shapes(logits: tuple[int, ...], target: tuple[int, ...]) -> None:
+    """Holds the two shapes to ``[..., vocab]`` and ``[...]``."""
+    if not logits:
+        raise ValueError("logits: expected the shape [..., vocab], got []")
+    if target != logits[:-1]:
+        raise ValueError(
+            f"target: expected the shape of logits without its last dimension, the classes: {list(logits[:-1])}, "
+            f"got {list(target)}"
+        )

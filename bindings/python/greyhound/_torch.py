@@ -1,22 +1,29 @@
-"""The raw kernel on PyTorch tensors, by the engine of their device.
+"""The library's calls on PyTorch tensors, by the engine of their device. Nothing here knows of autograd.
 
-The host time of a call matters here: checks read plain attributes, and text is
-only made when a check fails.
+The host time of a call matters: checks read plain attributes, and text is only
+made when a check fails.
 """
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import torch
 
 from greyhound import _abi, _library
-from greyhound._arguments import check_shapes
-from greyhound._errors import raise_status
+from greyhound._arguments import REDUCTIONS, LossOptions, check_shapes
+from greyhound._errors import LabelError, raise_status
 
 _DTYPES = {
     torch.float32: _abi.GH_DTYPE_F32,
     torch.float16: _abi.GH_DTYPE_F16,
     torch.bfloat16: _abi.GH_DTYPE_BF16,
 }
+_LABEL_DTYPES = {torch.int64: _abi.GH_LABEL_I64, torch.int32: _abi.GH_LABEL_I32}
+
+# ---- The short call ------------------------------------------------------------------------------
 
 
 def cross_entropy_with_grad(
@@ -26,54 +33,20 @@ def cross_entropy_with_grad(
     ignore_index: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     check(logits, target)
+    if target.dtype is not torch.int64:
+        raise TypeError(f"target: expected int64, got {target.dtype}")
+    check_shapes(logits.shape, target.shape)
     if not logits.is_contiguous():
         raise ValueError(f"logits: must be contiguous, has strides {logits.stride()}; Tensor.contiguous() copies")
     if not target.is_contiguous():
         raise ValueError(f"target: must be contiguous, has strides {target.stride()}; Tensor.contiguous() copies")
-    if logits.requires_grad and torch.is_grad_enabled():
-        raise ValueError(
-            "logits: requires grad, and autograd cannot follow the kernel that overwrites it; use "
-            "greyhound.nn.functional.cross_entropy, pass logits.detach(), or call under torch.no_grad()"
-        )
-    if logits.is_inference() and not torch.is_inference_mode_enabled():
-        raise ValueError("logits: an inference tensor may be overwritten only inside torch.inference_mode()")
-    sums = launch(logits, target, z_loss_multiplier, ignore_index)
-    # Autograd then refuses a backward that had saved these logits, as after any in-place operation.
-    torch.autograd.graph.increment_version(logits)
-    # As plain views of one tensor the three would be one to autograd: an in-place operation on one would count
-    # as one on all. data gives each a history of its own.
-    return sums[0].data, sums[1].data, sums[2].data
-
-
-def check(logits: torch.Tensor, target: object) -> None:
-    """Everything but contiguity: the functional API takes strided tensors too."""
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(f"target: expected a torch.Tensor, as logits is one, got {type(target).__name__}")
-    if logits.dtype not in _DTYPES:
-        raise TypeError(f"logits: expected float32, float16 or bfloat16, got {logits.dtype}")
-    if target.dtype is not torch.int64:
-        raise TypeError(f"target: expected int64, got {target.dtype}")
-    if logits.layout is not torch.strided or target.layout is not torch.strided:
-        raise TypeError(f"logits, target: expected dense tensors, got layouts {logits.layout} and {target.layout}")
-    if not (logits.is_cuda or logits.is_cpu):
-        raise ValueError(f"logits: expected a CPU or CUDA tensor, got one on {logits.device}")
-    if target.device != logits.device:
-        raise ValueError(f"target: on {target.device}, but logits is on {logits.device}")
-    check_shapes(logits.shape, target.shape)
-
-
-def launch(logits: torch.Tensor, target: torch.Tensor, z_loss_multiplier: float, ignore_index: int) -> torch.Tensor:
-    """Overwrites ``logits`` with its gradient and returns float32 ``[3]``: ce_sum, z_sum, n_valid.
-
-    Both tensors have passed ``check`` and are contiguous. On CUDA the work is put on the current
-    stream of the logits' device, and nothing waits for it.
-    """
-    device = logits.device
+    check_writable("logits", logits)
     batch, vocab = logits.shape
-    sums = torch.zeros(3, dtype=torch.float32, device=device)
+    sums = logits.new_zeros(3, dtype=torch.float32)
     address = sums.data_ptr()
-    library = _library.load()
-    arguments = (
+    call(
+        _library.load().gh_cross_entropy_fwd_bwd,
+        logits,
         logits.data_ptr(),
         _DTYPES[logits.dtype],
         target.data_ptr(),
@@ -85,16 +58,296 @@ def launch(logits: torch.Tensor, target: torch.Tensor, z_loss_multiplier: float,
         address + 4,
         address + 8,
     )
-    if not logits.is_cuda:
-        status = library.gh_cross_entropy_fwd_bwd(*arguments, _abi.GH_STREAM_HOST)
+    # Autograd then refuses a backward that had saved these logits, as after any in-place operation.
+    torch.autograd.graph.increment_version(logits)
+    # As plain views of one tensor the three would be one to autograd: an in-place operation on one would count
+    # as one on all. data gives each a history of its own.
+    return sums[0].data, sums[1].data, sums[2].data
+
+
+# ---- Every option --------------------------------------------------------------------------------
+
+SUMS = ("z_loss", "n_valid", "n_correct", "n_out_of_range")
+ROWS = ("lse", "target_log_prob", "entropy")
+
+
+class Forward(NamedTuple):
+    loss: torch.Tensor  # float32, [batch] for the reduction "none", else 0-d
+    dlogits: torch.Tensor | None
+    statistics: torch.Tensor | None  # what backward() wants
+    sums: torch.Tensor | None  # float32 [number of SUMS asked for]
+    rows: torch.Tensor | None  # float32 [number of ROWS asked for, batch]
+    argmax: torch.Tensor | None  # int64 [batch]
+
+
+def forward(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    loss_options: LossOptions,
+    *,
+    with_gradient: bool = False,
+    with_statistics: bool = False,
+    outputs: tuple[str, ...] = (),
+) -> Forward:
+    """One pass over ``logits``. The arguments are what ``prepare`` returned."""
+    batch, vocab = logits.shape
+    reduced = loss_options.reduction != "none"
+    options = _options(logits, target, weight, loss_options)
+    options.sums = _abi.GH_SUMS_OVERWRITE
+    dlogits = statistics = sums = rows = argmax = None
+    loss = logits.new_empty(() if reduced else (batch,), dtype=torch.float32)
+    if reduced:
+        options.loss = loss.data_ptr()
     else:
-        stream = torch.cuda.current_stream(device).cuda_stream
+        options.row_loss = loss.data_ptr()
+    if with_gradient:
+        dlogits = logits.new_empty((batch, vocab))
+    if with_statistics:
+        statistics = logits.new_empty((batch, _abi.GH_ROW_STATISTICS_BYTES), dtype=torch.uint8)
+        options.row_statistics = statistics.data_ptr()
+    if outputs:
+        wanted_sums = [name for name in SUMS if name in outputs]
+        wanted_rows = [name for name in ROWS if name in outputs]
+        sums = logits.new_empty(len(wanted_sums), dtype=torch.float32)
+        rows = logits.new_empty((len(wanted_rows), batch), dtype=torch.float32)
+        for i, name in enumerate(wanted_sums):
+            setattr(options, name, sums.data_ptr() + 4 * i)
+        for i, name in enumerate(wanted_rows):
+            setattr(options, f"row_{name}", rows.data_ptr() + 4 * i * batch if batch else None)
+        if "argmax" in outputs:
+            argmax = logits.new_empty(batch, dtype=torch.int64)
+            options.row_argmax = argmax.data_ptr()
+    # A tensor without elements has no address. For the library, which would then see a call without outputs, that is
+    # a mistake; here it is a batch of no rows.
+    if batch or reduced or sums is not None:
+        # Also for sums alone: with it they are bitwise repeatable.
+        workspace = _add_workspace(options, logits)
+        call(
+            _library.load().gh_cross_entropy,
+            logits,
+            logits.data_ptr(),
+            None if dlogits is None else dlogits.data_ptr(),
+            _DTYPES[logits.dtype],
+            target.data_ptr(),
+            batch,
+            vocab,
+            ctypes.addressof(options),
+        )
+        del workspace  # not before: another thread could be given its memory
+    return Forward(loss, dlogits, statistics, sums, rows, argmax)
+
+
+def backward(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    statistics: torch.Tensor,
+    loss_options: LossOptions,
+    dloss: torch.Tensor | None,
+    dentropy: torch.Tensor | None = None,
+    *,
+    negated: bool = False,
+    in_place: bool = False,
+) -> torch.Tensor:
+    """The gradient of ``dloss * loss + dentropy * entropy``, into ``logits`` itself or a tensor of its own.
+
+    ``dloss`` is of the loss's shape, ``dentropy`` is ``[batch]``; None stands for 0. With ``negated``, that of
+    ``-dloss * loss + dentropy * entropy``.
+    """
+    batch, vocab = logits.shape
+    dlogits = logits if in_place else logits.new_empty((batch, vocab))
+    if not batch:
+        return dlogits
+    options = _options(logits, target, weight, loss_options)
+    if in_place:
+        options.dlogits_row_stride = options.logits_row_stride
+    if dloss is None:
+        options.dloss = 0.0
+    else:
+        dloss = dloss.contiguous()
+        options.dloss = -1.0 if negated else 1.0
+        if loss_options.reduction == "none":
+            options.row_dloss = dloss.data_ptr()
+        else:
+            options.dloss_ptr = dloss.data_ptr()
+    if dentropy is not None:
+        dentropy = dentropy.contiguous()
+        options.row_dentropy = dentropy.data_ptr()
+    # For the mean's divisor, and for the weights' sum in label smoothing.
+    needs_workspace = loss_options.reduction == "mean" or weight is not None
+    workspace = _add_workspace(options, logits) if needs_workspace else None
+    call(
+        _library.load().gh_cross_entropy_backward,
+        logits,
+        logits.data_ptr(),
+        dlogits.data_ptr(),
+        _DTYPES[logits.dtype],
+        target.data_ptr(),
+        batch,
+        vocab,
+        statistics.data_ptr(),
+        None,
+        ctypes.addressof(options),
+    )
+    del workspace
+    if in_place:
+        torch.autograd.graph.increment_version(logits)
+    return dlogits
+
+
+def scale(dlogits: torch.Tensor, dloss: torch.Tensor) -> None:
+    """Multiplies contiguous ``dlogits`` by one float32 of the same device, in place."""
+    call(
+        _library.load().gh_scale_dlogits,
+        dlogits,
+        dlogits.data_ptr(),
+        _DTYPES[dlogits.dtype],
+        *dlogits.shape,
+        0,
+        dloss.data_ptr(),
+    )
+
+
+def _options(
+    logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, loss_options: LossOptions
+) -> _abi.gh_cross_entropy_options:
+    options = _abi.gh_cross_entropy_options(**_abi.GH_CROSS_ENTROPY_OPTIONS_INIT)
+    # A single row's stride is any number.
+    if logits.shape[0] > 1:
+        options.logits_row_stride = logits.stride(0)
+    options.label_dtype = _LABEL_DTYPES[target.dtype]
+    (
+        options.ignore_index,
+        reduction,
+        options.label_smoothing,
+        options.z_loss_multiplier,
+        options.logit_scale,
+        options.softcap,
+    ) = loss_options
+    options.reduction = REDUCTIONS[reduction]
+    if weight is not None:
+        options.class_weights = weight.data_ptr()
+    return options
+
+
+# ---- Checks --------------------------------------------------------------------------------------
+
+
+def check(logits: torch.Tensor, target: object) -> None:
+    """Types, dtypes, layouts and devices; not shapes."""
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(f"target: expected a torch.Tensor, as logits is one, got {type(target).__name__}")
+    if logits.dtype not in _DTYPES:
+        raise TypeError(f"logits: expected float32, float16 or bfloat16, got {logits.dtype}")
+    if target.dtype not in _LABEL_DTYPES:
+        hint = "; class probabilities are not supported" if target.dtype.is_floating_point else ""
+        raise TypeError(f"target: expected int64 or int32, got {target.dtype}{hint}")
+    if logits.layout is not torch.strided or target.layout is not torch.strided:
+        raise TypeError(f"logits, target: expected dense tensors, got layouts {logits.layout} and {target.layout}")
+    if not (logits.is_cuda or logits.is_cpu):
+        raise ValueError(f"logits: expected a CPU or CUDA tensor, got one on {logits.device}")
+    if target.device != logits.device:
+        raise ValueError(f"target: on {target.device}, but logits is on {logits.device}")
+
+
+def check_writable(name: str, tensor: torch.Tensor) -> None:
+    """Refuses what the library may not write without autograd's knowledge."""
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise ValueError(
+            f"{name}: requires grad, and autograd cannot follow the kernel that overwrites it; use "
+            "greyhound.nn.functional.cross_entropy, pass logits.detach(), or call under torch.no_grad()"
+        )
+    if tensor.is_inference() and not torch.is_inference_mode_enabled():
+        raise ValueError(f"{name}: an inference tensor may be overwritten only inside torch.inference_mode()")
+
+
+def prepare_weight(weight: object, logits: torch.Tensor) -> torch.Tensor | None:
+    """Class weights as the library takes them: contiguous float32."""
+    if weight is None:
+        return None
+    vocab = logits.shape[-1]
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(f"weight: expected a torch.Tensor, got {type(weight).__name__}")
+    if not weight.dtype.is_floating_point or weight.layout is not torch.strided:
+        raise TypeError(f"weight: expected a dense floating-point tensor, got {weight.dtype}, {weight.layout}")
+    if weight.requires_grad:
+        raise ValueError("weight: requires grad, but the loss has no derivative for it")
+    if weight.device != logits.device:
+        raise ValueError(f"weight: on {weight.device}, but logits is on {logits.device}")
+    if tuple(weight.shape) != (vocab,):
+        raise ValueError(f"weight: expected the shape [vocab] = [{vocab}], got {list(weight.shape)}")
+    return weight.to(torch.float32).contiguous()
+
+
+def rows_of(logits: torch.Tensor) -> torch.Tensor:
+    """``logits`` ``[..., vocab]`` as ``[batch, vocab]`` with contiguous rows apart from each other: a view if it can
+    be one, else a copy."""
+    rows = logits if logits.dim() == 2 else logits.reshape(-1, logits.shape[-1])
+    batch, vocab = rows.shape
+    if (rows.stride(1) == 1 or vocab == 1) and (batch <= 1 or rows.stride(0) >= vocab):
+        return rows
+    return rows.contiguous()
+
+
+def check_labels(target: torch.Tensor, vocab: int, ignore_index: int) -> None:
+    """Raises for the first label out of range. Waits for the device."""
+    wrong = (target != ignore_index) & ((target < 0) | (target >= vocab))
+    if bool(wrong.any()):
+        index = wrong.nonzero()[0].tolist()
+        raise LabelError(
+            f"target[{', '.join(map(str, index))}] = {target[tuple(index)].item()}: not in [0, {vocab}) and not "
+            f"ignore_index ({ignore_index})"
+        )
+
+
+# ---- Streams and workspace -----------------------------------------------------------------------
+
+# By device index. Sizes depend on the device alone, and the same threads may well both store the same one.
+_workspace_sizes: dict[int, int] = {}
+
+
+def call(function: Callable[..., int], logits: torch.Tensor, *arguments: Any) -> None:
+    """Calls the library on the current stream of the logits' device, and raises what it reports."""
+    if not logits.is_cuda:
+        status = function(*arguments, _abi.GH_STREAM_HOST)
+    else:
+        device = logits.device
+        # What torch.cuda.current_stream(device).cuda_stream is, without making a Stream.
+        stream = torch._C._cuda_getCurrentRawStream(device.index)
         if stream == 0 and torch.cuda.current_device() != device.index:
             # Handle 0 names no device: it is the default stream of whichever is current.
             with torch.cuda.device(device):
-                status = library.gh_cross_entropy_fwd_bwd(*arguments, stream)
+                status = function(*arguments, stream)
         else:
-            status = library.gh_cross_entropy_fwd_bwd(*arguments, stream)
+            status = function(*arguments, stream)
     if status:
-        raise_status(library, status)
-    return sums
+        raise_status(_library.load(), status)
+
+
+def _workspace_size(device: torch.device) -> int:
+    size = _workspace_sizes.get(device.index)
+    if size is None:
+        answer = ctypes.c_size_t()
+        library = _library.load()
+        with torch.cuda.device(device):
+            status = library.gh_cross_entropy_workspace_size(None, ctypes.addressof(answer))
+        if status:
+            raise_status(library, status)
+        size = _workspace_sizes[device.index] = answer.value
+    return size
+
+
+def _add_workspace(options: _abi.gh_cross_entropy_options, logits: torch.Tensor) -> torch.Tensor | None:
+    """Memory for one call, which the caller keeps until the call has been made.
+
+    From PyTorch's allocator every time, which costs little and is right by construction: calls on two streams
+    never share it, and under graph capture it belongs to the graph. A cached one would need care for both.
+    """
+    if not logits.is_cuda:
+        return None
+    size = _workspace_size(logits.device)
+    workspace = logits.new_empty(size, dtype=torch.uint8)
+    options.workspace = workspace.data_ptr()
+    options.workspace_size = size
+    return workspace

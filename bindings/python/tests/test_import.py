@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 import greyhound
 from greyhound import _abi
 
@@ -50,7 +52,27 @@ def test_kernel_without_numpy_names_the_type(run_python):
         "from greyhound.kernels.cross_entropy import cross_entropy_with_grad_kernel\n"
         "cross_entropy_with_grad_kernel([[0.0]], [0])\n"
     )
-    assert "TypeError: logits: expected a torch.Tensor or a numpy.ndarray, got list" in run_python(code).stderr
+    message = r"TypeError: logits: expected a torch\.Tensor, a numpy\.ndarray or a cupy\.ndarray, .*, got list; "
+    assert re.search(message, run_python(code).stderr)
+
+
+def test_every_option_without_torch(run_python, library_file):
+    code = BLOCK.format(blocked=("torch",)) + (
+        "import numpy as np\n"
+        "from greyhound.kernels.cross_entropy import cross_entropy_kernel\n"
+        "n_valid = np.zeros(1, np.float32)\n"
+        "cross_entropy_kernel(np.zeros((2, 1), np.float32), np.zeros(2, np.int64), n_valid=n_valid)\n"
+        "print(n_valid[0])\n"
+    )
+    done = run_python(code, GREYHOUND_LIBRARY=str(library_file))
+    assert (done.stdout, done.returncode) == ("2.0\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("name", ["CrossEntropyLoss", "loss"])
+def test_module_without_torch_says_so(run_python, name):
+    done = run_python(BLOCK.format(blocked=("torch",)) + f"from greyhound.nn import {name}")
+    assert done.returncode == 1
+    assert "\nImportError: greyhound.nn.functional needs PyTorch, which is not installed" in done.stderr
 
 
 def test_functional_without_torch_says_so(run_python):

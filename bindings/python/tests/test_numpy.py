@@ -104,7 +104,11 @@ def with_label(target, row, label):
 
 REFUSED = {
     # what is wrong: (arguments from logits [2, 4] and target [2], exception, in the message)
-    "logits is a list": (lambda x, t: (x.tolist(), t), TypeError, "logits: expected a torch.Tensor or a numpy.ndarray"),
+    "logits is a list": (
+        lambda x, t: (x.tolist(), t),
+        TypeError,
+        "logits: expected a torch.Tensor, a numpy.ndarray or a cupy.ndarray",
+    ),
     "target is a list": (lambda x, t: (x, t.tolist()), TypeError, "target: expected a numpy.ndarray.*got list"),
     "float64": (lambda x, t: (x.astype(np.float64), t), TypeError, "logits: expected float32.*float64"),
     "integers": (lambda x, t: (x.astype(np.int32), t), TypeError, "logits: expected float32.*int32"),

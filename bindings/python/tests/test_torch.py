@@ -8,7 +8,11 @@ import pytest
 from conftest import require_cuda
 
 import greyhound
-from greyhound.kernels.cross_entropy import cross_entropy_with_grad_kernel
+from greyhound.kernels.cross_entropy import (
+    cross_entropy_kernel,
+    cross_entropy_with_grad_kernel,
+    cross_entropy_workspace_size,
+)
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -87,10 +91,8 @@ REFUSED = {
     "target is a list": (lambda x, t: (x, t.tolist()), TypeError, "target: expected a torch.Tensor.*got list"),
     "target is NumPy's": (lambda x, t: (x, t.cpu().numpy()), TypeError, "target: expected a torch.Tensor.*got ndarray"),
     "float64": (lambda x, t: (x.double(), t), TypeError, "logits: expected float32.*torch.float64"),
-    "int32 target": (lambda x, t: (x, t.int()), TypeError, "target: expected int64, got torch.int32"),
+    "int16 target": (lambda x, t: (x, t.short()), TypeError, "target: expected int64 or int32, got torch.int16"),
     "sparse": (lambda x, t: (x.to_sparse(), t), TypeError, "dense tensors.*torch.sparse_coo"),
-    "1-d logits": (lambda x, t: (x[0], t), ValueError, r"logits: expected the shape \[batch, vocab\], got \[4\]"),
-    "3-d logits": (lambda x, t: (x[None], t), ValueError, r"logits: .*got \[1, 2, 4\]"),
     "2-d target": (lambda x, t: (x, t[:, None]), ValueError, r"target: expected.*\[2\], got \[2, 1\]"),
     "short target": (lambda x, t: (x, t[:1]), ValueError, r"target: expected.*\[2\], got \[1\]"),
     "no classes": (lambda x, t: (x[:, :0].contiguous(), t), ValueError, "vocab = 0"),
@@ -98,7 +100,14 @@ REFUSED = {
     "target on meta": (lambda x, t: (x, t.to("meta")), ValueError, "target: on meta, but logits is on (cpu|cuda)"),
 }
 REFUSED_BY_KERNEL_ONLY = {
-    "logits is a list": (lambda x, t: (x.tolist(), t), TypeError, "logits: expected a torch.Tensor or a numpy.ndarray"),
+    "int32 target": (lambda x, t: (x, t.int()), TypeError, "target: expected int64, got torch.int32"),
+    "1-d logits": (lambda x, t: (x[0], t), ValueError, r"logits: expected the shape \[batch, vocab\], got \[4\]"),
+    "3-d logits": (lambda x, t: (x[None], t), ValueError, r"logits: .*got \[1, 2, 4\]"),
+    "logits is a list": (
+        lambda x, t: (x.tolist(), t),
+        TypeError,
+        "logits: expected a torch.Tensor, a numpy.ndarray or a cupy.ndarray",
+    ),
     "strided logits": (lambda x, t: (x[:, ::2], t), ValueError, r"logits: must be contiguous.*\(4, 2\)"),
     "strided target": (lambda x, t: (x, t.repeat_interleave(2)[::2]), ValueError, "target: must be contiguous"),
     "overlap": (lambda x, t: (x, x.view(torch.int64).view(-1)[:2]), ValueError, "labels.*overlaps logits"),
@@ -189,13 +198,26 @@ def test_functional_matches_float64(generator, device, dtype, shape, z_loss_mult
 @pytest.mark.parametrize("dtype", DTYPES, ids=name)
 def test_functional_scale_is_not_rounded_to_the_dtype(generator, device, dtype):
     logits, target = draw(generator, 3, 1000, device, dtype)
-    dlogits = logits.clone()
-    cross_entropy_with_grad_kernel(dlogits, target)
+    scale = torch.tensor(1.1, device=device)
+    assert scale.to(torch.bfloat16) != scale and scale.to(torch.float16) != scale
+    expected = torch.empty_like(logits)
+    size = cross_entropy_workspace_size(None if device == "cpu" else 0)
+    workspace = torch.empty(size, dtype=torch.uint8, device=device)
+    # Where the gradient is made in the forward pass already, it is scaled afterwards, in float32.
+    scaled_later = dtype is not torch.float16
+    cross_entropy_kernel(
+        logits,
+        target,
+        dlogits=expected,
+        reduction="mean",
+        dloss=1.0 if scaled_later else scale,
+        workspace=workspace if size else None,
+    )
+    if scaled_later:
+        expected = (expected.float() * scale).to(dtype)
     logits.requires_grad_()
     (1.1 * cross_entropy(logits, target)).backward()
-    scale = torch.tensor(1.1, device=device) / torch.tensor(3.0, device=device)
-    assert scale.to(torch.bfloat16) != scale and scale.to(torch.float16) != scale
-    assert same_bits(logits.grad, (dlogits.float() * scale).to(dtype))
+    assert same_bits(logits.grad, expected)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -289,7 +311,7 @@ def test_functional_refuses(generator, device, case):
 @pytest.mark.parametrize(
     ("keyword", "value", "exception", "message"),
     [
-        ("reduction", "none", ValueError, "reduction: expected 'mean' or 'sum', got 'none'"),
+        ("reduction", "avg", ValueError, "reduction: expected 'none', 'mean' or 'sum', got 'avg'"),
         ("z_loss_multiplier", float("nan"), ValueError, "z_loss_multiplier = -?nan"),
         ("z_loss_multiplier", "0", TypeError, "z_loss_multiplier: expected a number, got str"),
         ("ignore_index", 2**63, ValueError, "ignore_index = 9223372036854775808: does not fit"),
@@ -348,6 +370,94 @@ def test_label_out_of_range_on_cuda(cuda, generator):
     assert ce_sum.isnan() and z_sum.isnan() and n_valid == 3
     assert logits[1].isnan().all()
     assert same_bits(logits[[0, 2]], good[[0, 2]])
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("inplace_backward", [False, True])
+def test_functional_waits_for_nothing(cuda, generator, reduction, inplace_backward):
+    leaf, target = draw(generator, 64, 1000, cuda)
+    leaf.requires_grad_()
+    weight = torch.ones(1000, device=cuda)
+
+    def step():
+        logits = 1 * leaf
+        loss = cross_entropy(logits, target, weight, reduction=reduction, inplace_backward=inplace_backward)
+        (2 * loss).sum().backward()
+
+    step()  # the first launch may wait for its code to be loaded
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        torch.cuda._sleep(10**9)
+        step()
+        assert not torch.cuda.current_stream().query()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    torch.cuda.synchronize()
+
+
+def test_functional_uses_no_more_memory_than_the_gradient(cuda, generator):
+    leaf, target = draw(generator, 512, 32000, cuda, torch.bfloat16)
+    leaf.requires_grad_()
+    size = leaf.numel() * leaf.element_size()
+    cross_entropy(1 * leaf, target).backward()
+    leaf.grad = None
+    for inplace_backward, copies in ((False, 1), (True, 0)):
+        logits = 1 * leaf
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        (gradient,) = torch.autograd.grad(cross_entropy(logits, target, inplace_backward=inplace_backward), logits)
+        used = torch.cuda.max_memory_allocated() - before
+        # Beside it: 32 bytes a row, the workspace, and single numbers; in blocks of 512 bytes.
+        assert copies * size <= used < copies * size + 512 * 64 + cross_entropy_workspace_size() + 4096
+        del gradient
+
+
+def test_functional_keeps_the_gradient_instead_of_the_logits(cuda, generator):
+    leaf, target = draw(generator, 512, 32000, cuda, torch.bfloat16)
+    leaf.requires_grad_()
+    size = leaf.numel() * leaf.element_size()
+    cross_entropy(1 * leaf, target).backward()
+    before = torch.cuda.memory_allocated()
+    loss = cross_entropy(1 * leaf, target)
+    # Beside it: single numbers, in blocks of 512 bytes.
+    assert size <= torch.cuda.memory_allocated() - before < size + 4096
+    del loss
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("inplace_backward", [False, True])
+def test_capture_forward_and_backward_into_a_graph(cuda, generator, reduction, inplace_backward):
+    static, target = draw(generator, 8, 1000, cuda)
+
+    def step():
+        leaf.grad = None
+        logits = 1 * leaf
+        loss = cross_entropy(logits, target, reduction=reduction, inplace_backward=inplace_backward).sum()
+        (3 * loss).backward()
+        # A loss that keeps its graph would keep the leaf's AccumulateGrad, which belongs to the stream that it was
+        # made on, for the next step on another stream.
+        return loss.detach()
+
+    leaf = static.clone().requires_grad_()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()  # allocations of the first backward must not be the graph's
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step()
+    captured = leaf.grad
+    for _ in range(3):
+        fresh, _ = draw(generator, 8, 1000, cuda)
+        with torch.no_grad():
+            leaf.copy_(fresh)
+        graph.replay()
+        found_loss, found = loss.clone(), captured.clone()
+        expected_loss = step()
+        assert same_bits(found, leaf.grad)
+        torch.testing.assert_close(found_loss, expected_loss, rtol=8 * 2**-23, atol=0)
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
@@ -412,7 +522,11 @@ def test_on_a_device_that_is_not_current(cuda, generator):
         with torch.cuda.stream(stream), torch.cuda.device(cuda):
             sums = cross_entropy_with_grad_kernel(mine, target)
             assert torch.cuda.current_device() == cuda.index
+            leaf = logits.clone().requires_grad_()
+            cross_entropy(leaf, target, reduction="sum").backward()
+            assert torch.cuda.current_device() == cuda.index
         torch.cuda.synchronize(other)
         expected.check(*sums, as_float64(mine))
+        assert leaf.grad.device == logits.device and leaf.grad.isfinite().all()
     with pytest.raises(ValueError, match=f"target: on {cuda}, but logits is on {other}"):
         cross_entropy_with_grad_kernel(logits, target.to(cuda))

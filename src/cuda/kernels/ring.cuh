@@ -14,6 +14,8 @@
 //   exp_sum(i+1), send | receive(i), gradient(i) | exp_sum(i+2), send | receive(i+1), gradient(i+1) | ...
 //
 // A row too long for the team's rings keeps its last chunks; the others are loaded a second time for the gradient.
+// Without one of the two passes, no chunk is kept: the forward pass alone frees a slot as soon as it has read it, and
+// the backward pass alone takes the row's sums from where an earlier call saved them.
 //
 // Barriers
 //   full[slot]            The chunk has landed; the copy engine counts its bytes. Nothing says "empty": the warp that
@@ -21,24 +23,30 @@
 //   exchange[row % n]     All parts of the row's sums have arrived in this block. n is 4: a warp may send row i+1 while
 //                         another has yet to read row i-1, but row i+3 only after everybody has read row i-1. Where
 //                         the ring cannot hold two whole rows, row i+1 is sent after row i was read, and n is 2.
+//                         The forward pass alone keeps no row in the ring; there n is always 4.
 #pragma once
+
+#include <climits>
 
 #include "cuda/kernels/element.cuh"
 #include "cuda/kernels/parameters.h"
 #include "cuda/kernels/row_math.cuh"
-#include "cuda/kernels/row_sums.cuh"
+#include "cuda/kernels/rows.cuh"
+#include "cuda/kernels/sums.cuh"
 #include "cuda/ptx.cuh"
 
 namespace gh {
 
 // What one warp does. `aligned`: every row starts and ends at a multiple of 128 bytes.
-template <typename T, bool aligned>
+template <typename T, bool aligned, Terms terms>
 class RingWarp {
+    static constexpr bool extended = terms != Terms::plain;
     static constexpr int per_vector = Element<T>::per_vector;
     static constexpr int per_vector_shift = per_vector == 8 ? 3 : 2;
     static constexpr int vectors_per_lane = ring_vectors_per_lane;
     static constexpr int chunk_vectors = ring_chunk_vectors;
     static constexpr uint32_t minus_infinity = Element<T>::minus_infinity;
+    static constexpr int planes = extended ? ring_extended_planes : ring_plain_planes;
 
     // How this warp's chunks lie in a row: the warps of a block take turns with full chunks, then divide what is left
     // of the block's part evenly. Offsets are in vectors of 16 bytes, from the first full chunk.
@@ -56,40 +64,47 @@ class RingWarp {
     // not made of whole 128-byte lines, chunks are cut at lines: the row is taken to start up to 7 vectors early, and
     // the first chunk skips these.
     struct Place {
-        uint4 *vectors;       // this warp's first full chunk
         int head;             // elements before the row's first vector
         int skip;             // vectors between the start of the first line and the row's first vector
-        T *edge;              // this lane's, or null
+        int edge;             // this lane's column, or -1
         Partition partition;  // not used if aligned
     };
 
     // One row on its way through the two passes, as this warp sees it.
     struct Row {
+        int64_t index;
+        int label;  // -1 if out of range
         Place place;
         int chunks_summed;   // of this warp's, how many are in `sum`
         int target_chunk;    // the one that the label is in, or -1
         int target_element;  // in that chunk
-        bool edge_is_target;
-        bool label_in_range;
         T edge;
         ExpSum sum;       // of this lane, then of this warp, then of the whole row
-        float target;     // the label's logit, if this lane owns it, then if this warp does, then for all
+        float target;     // the label's value, if this lane owns it, then if this warp does, then for all
         uint32_t number;  // of rows that this team exchanged before
+        // Extended terms only.
+        Moments moments;
+        float target_logit;  // before the soft cap
+
+        __device__ bool edge_is_target() const { return place.edge >= 0 && place.edge == label; }
+        __device__ RowSum summed() const { return {sum, target, label >= 0}; }
     };
 
     const RingParameters &p;
+    const Scale<terms> scale;
     const int lane, rank, blocks, member, team_parts;
     const int64_t row_stride;
+    const int64_t team;  // this warp's, among all
     uint4 *const ring;
     uint64_t *const full, *const exchange;
-    float2 *const parts;    // [exchanges][team_parts] exp-sums
-    float2 *const targets;  // [exchanges] the label's logit; the second float is unused
+    float2 *const parts;    // [exchanges][planes][team_parts] of a row's sums
+    float2 *const targets;  // [exchanges] the label's value and, for the extended terms, logit
     const Partition aligned_partition;
 
     // The producer's place: the next chunk to load.
-    T *load_pointer;
     int64_t load_row;
-    int64_t load_label;  // of load_row, read one row ahead
+    LabelBits load_label;  // of load_row, read one row ahead
+    const uint4 *load_vectors = nullptr;
     Place load_place{};
     int load_number = 0, loads_of_row = 0, load_slot = 0, stores_pending = 0;
     const uint64_t load_policy = ptx::createpolicy_evict_last();
@@ -98,19 +113,28 @@ class RingWarp {
     // The consumer's places: the next chunk of the first and of the second pass, and the next row.
     int sum_slot = 0, gradient_slot = 0;
     uint32_t sum_parity = 0, exchanged = 0;
-    T *next_pointer;
-    int64_t next_row_index, next_label;
+    int64_t next_row_index;
+    LabelBits next_label;
 
-    // Losses are computed 32 rows at a time; until then, each lane keeps one row's sums.
-    ExpSum kept_sum;
-    float kept_target = 0.0f, kept_lse = 0.0f;
+    // Outputs are computed 32 rows at a time; until then, each lane keeps one row.
+    FinishedRow kept_row;
+    Moments kept_moments;  // extended terms only
     int kept = 0;
+    CallFactors factors;
     RowSums sums;
 
+    // Does every class have a weight of its own in the label smoothing?
+    __device__ bool weighs_classes() const {
+        return extended && p.label_smoothing != 0.0f && p.class_weights != nullptr;
+    }
     __device__ bool leads() const { return rank == 0 && member == 0; }
     __device__ void advance(int &slot) const { slot = slot + 1 == p.slots ? 0 : slot + 1; }
     __device__ uint4 *chunk_in_ring(int slot) const { return ring + slot * chunk_vectors; }
-    __device__ int64_t label_of(int64_t row) const { return row < p.batch ? __ldg(p.labels + row) : 0; }
+    __device__ LabelBits label_of(int64_t row) const { return row < p.batch ? read_label_bits(p, row) : 0; }
+    __device__ const T *logits_row(int64_t row) const {
+        return static_cast<const T *>(p.logits) + row * p.logits_row_stride;
+    }
+    __device__ T *dlogits_row(int64_t row) const { return static_cast<T *>(p.dlogits) + row * p.dlogits_row_stride; }
     __device__ const Partition &partition_of(const Place &place) const {
         return aligned ? aligned_partition : place.partition;
     }
@@ -121,9 +145,16 @@ class RingWarp {
     __device__ int skip(const Place &place, int chunk) const {
         return !aligned && leads() && chunk == 0 ? place.skip : 0;
     }
+    // This warp's first full chunk of a row.
+    __device__ uint4 *first_chunk(T *row, const Place &place) const {
+        return reinterpret_cast<uint4 *>(row + place.head) - place.skip + partition_of(place).first_vector;
+    }
+    __device__ const uint4 *first_chunk(const T *row, const Place &place) const {
+        return first_chunk(const_cast<T *>(row), place);
+    }
     // How many of a row's chunks stay in the ring from the first pass to the second: the last ones.
     __device__ int resident(const Partition &partition) const {
-        return min(partition.chunks(), p.slots - p.stores_pending);
+        return p.computes_outputs && p.computes_gradient ? min(partition.chunks(), p.slots - p.stores_pending) : 0;
     }
 
     __device__ Partition divide(int row_vectors) const {
@@ -138,23 +169,22 @@ class RingWarp {
                 block_first + member * chunk_vectors};
     }
 
-    __device__ Place place_of(T *row) const {
+    __device__ Place place_of(const T *row) const {
         Place place;
         place.head = 0;
         place.skip = 0;
-        place.edge = nullptr;
+        place.edge = -1;
         if (!aligned) {
             const int misaligned = static_cast<int>(reinterpret_cast<uintptr_t>(row) % 16 / sizeof(T));
             const int vocab = static_cast<int>(p.vocab);
             place.head = min((per_vector - misaligned) % per_vector, vocab);
             const int row_vectors = (vocab - place.head) >> per_vector_shift;
             const int inside = row_vectors << per_vector_shift;
-            if (leads() && lane < vocab - inside) place.edge = row + (lane < place.head ? lane : lane + inside);
+            if (leads() && lane < vocab - inside) place.edge = lane < place.head ? lane : lane + inside;
             if (p.cut_at_lines)
                 place.skip = static_cast<int>(reinterpret_cast<uintptr_t>(row + place.head) / 16 % line_vectors);
             place.partition = divide(row_vectors + place.skip);
         }
-        place.vectors = reinterpret_cast<uint4 *>(row + place.head) - place.skip + partition_of(place).first_vector;
         return place;
     }
 
@@ -162,15 +192,17 @@ class RingWarp {
     __device__ void load_next() {
         while (load_number >= loads_of_row) {
             if (load_row >= p.batch) return;
-            const bool ignored = load_label == p.ignore_index;
-            load_place = place_of(load_pointer);
+            const bool ignored = to_label(p, load_label) == p.ignore_index;
+            const T *const row = logits_row(load_row);
+            load_place = place_of(row);
+            load_vectors = first_chunk(row, load_place);
             load_row += row_stride;
-            load_pointer += row_stride * p.vocab;
             load_label = label_of(load_row);
             if (ignored) continue;
             const Partition &partition = partition_of(load_place);
             load_number = 0;
-            loads_of_row = 2 * partition.chunks() - resident(partition);
+            loads_of_row = partition.chunks();
+            if (p.computes_outputs && p.computes_gradient) loads_of_row += partition.chunks() - resident(partition);
         }
         const Partition &partition = partition_of(load_place);
         const int chunk = load_number < partition.chunks() ? load_number : load_number - partition.chunks();
@@ -178,47 +210,59 @@ class RingWarp {
             const int begin = skip(load_place, chunk);
             const uint32_t bytes = (partition.size(chunk) - begin) * 16;
             ptx::mbarrier_arrive_expect_tx(full + load_slot, bytes);
-            ptx::cp_async_bulk_load(chunk_in_ring(load_slot) + begin,
-                                    load_place.vectors + offset(partition, chunk) + begin, bytes, full + load_slot,
-                                    load_policy);
+            ptx::cp_async_bulk_load(chunk_in_ring(load_slot) + begin, load_vectors + offset(partition, chunk) + begin,
+                                    bytes, full + load_slot, load_policy);
         }
         advance(load_slot);
         load_number++;
     }
 
-    __device__ void zero(const Place &place) const {
+    __device__ void ignore(int64_t row, const Place &place) const {
+        if (p.computes_outputs && leads() && lane == 0) store_ignored(p, row);
+        if (!p.computes_gradient) return;
+        T *const dlogits = dlogits_row(row);
+        uint4 *const vectors = first_chunk(dlogits, place);
         const Partition &partition = partition_of(place);
 #pragma unroll 1
         for (int chunk = 0; chunk < partition.chunks(); chunk++)
             for (int i = skip(place, chunk) + lane; i < partition.size(chunk); i += warp_lanes)
-                ptx::st_global_cs(place.vectors + offset(partition, chunk) + i, make_uint4(0, 0, 0, 0));
-        if (place.edge != nullptr) *place.edge = Element<T>::from_float(0.0f);
+                ptx::st_global_cs(vectors + offset(partition, chunk) + i, make_uint4(0, 0, 0, 0));
+        if (place.edge >= 0) dlogits[place.edge] = Element<T>::from_float(0.0f);
     }
 
     // Goes on to the team's next row that counts, zeroing the ignored ones on the way. False at the end.
     __device__ bool next_row(Row &row) {
         while (next_row_index < p.batch) {
-            T *const pointer = next_pointer;
-            const int64_t label = next_label;
+            const int64_t label = to_label(p, next_label);
+            row.index = next_row_index;
             next_row_index += row_stride;
-            next_pointer += row_stride * p.vocab;
             next_label = label_of(next_row_index);
-            row.place = place_of(pointer);
+            const T *const logits = logits_row(row.index);
+            row.place = place_of(logits);
             if (label == p.ignore_index) {
-                zero(row.place);
+                ignore(row.index, row.place);
                 continue;
             }
+            row.label = in_range(p, label) ? static_cast<int>(label) : -1;
             row.chunks_summed = 0;
             row.sum = ExpSum();
             row.target = 0.0f;
+            if (extended) {
+                row.moments = Moments();
+                row.target_logit = 0.0f;
+            }
+            if (!p.computes_outputs) {
+                const SavedRow saved = load_saved(p, row.index);
+                row.sum = saved.others;
+                row.target = saved.target;
+                if (extended) row.moments.entropy = saved.entropy;
+            }
             row.number = exchanged++;
-            row.label_in_range = static_cast<uint64_t>(label) < static_cast<uint64_t>(p.vocab);
-            if (!aligned && row.place.edge != nullptr) row.edge = *row.place.edge;
-            row.edge_is_target = row.label_in_range && row.place.edge == pointer + label;
+            if (!aligned && row.place.edge >= 0) row.edge = logits[row.place.edge];
             row.target_chunk = -1;
             row.target_element = 0;
-            const int column = static_cast<int>(label) - row.place.head;  // negative in the head
-            if (row.label_in_range && column >= 0) {
+            const int column = row.label - row.place.head;  // negative in the head
+            if (row.label >= 0 && column >= 0) {
                 const Partition &partition = partition_of(row.place);
                 const int vector = (column >> per_vector_shift) + row.place.skip - partition.first_vector;
                 const int chunk = vector >> p.step_shift, in_full = vector - (chunk << p.step_shift);
@@ -243,54 +287,232 @@ class RingWarp {
     }
 
     template <int count>
-    __device__ static void add_exp(ExpSum &sum, const uint4 (&x)[count]) {
+    __device__ void add_exp(ExpSum &sum, const uint4 (&x)[count]) const {
         float max = sum.max;
 #pragma unroll
         for (int i = 0; i < count; i++) max = fmaxf(max, Element<T>::max(x[i]));
-        float even = sum.sum * exp_minus(sum.max, max), odd = 0.0f;
+        float even = sum.sum * scale.exp_minus(sum.max, max), odd = 0.0f;
 #pragma unroll
         for (int i = 0; i < count; i++) {
             float f[per_vector];
             Element<T>::unpack(x[i], f);
 #pragma unroll
             for (int k = 0; k < per_vector; k += 2) {
-                even += exp_minus(f[k], max);
-                odd += exp_minus(f[k + 1], max);
+                even += scale.exp_minus(f[k], max);
+                odd += scale.exp_minus(f[k + 1], max);
             }
         }
         sum = {max, even + odd};
     }
 
-    // First pass, over the row's chunks up to `end`: this lane's exp-sum over the classes other than the label.
-    __device__ void exp_sum(Row &row, int end) {
+    // Does this lane have the i-th of its vectors in a chunk, from `begin` up to `size`?
+    template <bool full>
+    __device__ bool has_vector(int i, int begin, int size) const {
+        const int vector = i * warp_lanes + lane;
+        return full || (vector >= begin && vector < size);
+    }
+
+    // This lane's vectors of a chunk; what it has not is -inf.
+    template <bool full, int count>
+    __device__ void load_vectors_of(const uint4 *chunk, int begin, int size, uint4 (&x)[count]) const {
+#pragma unroll
+        for (int i = 0; i < count; i++) {
+            x[i] = make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity);
+            if (has_vector<full>(i, begin, size)) x[i] = chunk[i * warp_lanes + lane];
+        }
+    }
+
+    // Adds the exp-sum, and the moments that are asked for, of this lane's vectors of a chunk, and returns the largest
+    // logit. `label` is where the label's is among them, or null; it goes to row.target.
+    template <int count, bool full, bool with_below, bool with_entropy>
+    __device__ float add_moments(Row &row, const uint4 *chunk, int begin, int size, T *label) const {
+        uint4 x[count];
+        if (label != nullptr) {
+            row.target_logit = Element<T>::to_float(*label);
+            row.target = scale.value(row.target_logit);
+            *label = Element<T>::from_float(-INFINITY);
+            ptx::reload_memory();
+        }
+        load_vectors_of<full>(chunk, begin, size, x);
+        float largest = Element<T>::max(x[0]);
+#pragma unroll
+        for (int i = 1; i < count; i++) largest = fmaxf(largest, Element<T>::max(x[i]));
+        if (label != nullptr) {
+            // In the label's place stands another logit, whose terms are taken out again: then all sums are finite, and
+            // no more is taken from them than half of what is there.
+            *label = Element<T>::from_float(largest);
+            ptx::reload_memory();
+            load_vectors_of<full>(chunk, begin, size, x);
+            *label = Element<T>::from_float(row.target_logit);
+        }
+        Moments &moments = row.moments;
+        const float largest_value = scale.value(largest), max = fmaxf(row.sum.max, largest_value);
+        moments.move(scale, row.sum.sum, row.sum.max, max);
+        float sum[2] = {row.sum.sum * scale.exp_minus(row.sum.max, max), 0.0f};
+        float entropy[2] = {moments.entropy, 0.0f}, below = 0.0f;
+        int classes = 0;
+#pragma unroll
+        for (int i = 0; i < count; i++) {
+            float f[per_vector], below_here[2] = {0.0f, 0.0f};
+            Element<T>::unpack(x[i], f);
+#pragma unroll
+            for (int k = 0; k < per_vector; k++) {
+                const float difference = scale.value(f[k]) - max;
+                const float e = ptx::ex2_approx_ftz(difference * scale.bits);
+                sum[k % 2] += e;
+                if (with_below) below_here[k % 2] += difference;
+                if (with_entropy) entropy[k % 2] = fmaf(e, fmaxf(difference, -FLT_MAX), entropy[k % 2]);
+            }
+            // What the lane has not is no class of -inf.
+            if (has_vector<full>(i, begin, size)) {
+                below += below_here[0] + below_here[1];
+                classes += per_vector;
+            }
+        }
+        if (label != nullptr) {
+            classes--;
+            const float difference = largest_value - max;
+            if (difference > -INFINITY) {  // else all that there is is -inf
+                const float e = ptx::ex2_approx_ftz(difference * scale.bits);
+                sum[0] -= e;
+                below -= difference;
+                entropy[0] = fmaf(-e, difference, entropy[0]);
+            }
+        }
+        row.sum = {max, sum[0] + sum[1]};
+        moments.entropy = entropy[0] + entropy[1];
+        if (with_below) {
+            moments.below += below;
+            moments.weight += static_cast<float>(classes);
+        }
+        return largest;
+    }
+
+    template <int count, bool full>
+    __device__ float add_moments(Row &row, const uint4 *chunk, int begin, int size, T *label) const {
+        const bool with_below = p.label_smoothing != 0.0f && !weighs_classes();
+        if (p.needs_entropy)
+            return with_below ? add_moments<count, full, true, true>(row, chunk, begin, size, label)
+                              : add_moments<count, full, false, true>(row, chunk, begin, size, label);
+        return with_below ? add_moments<count, full, true, false>(row, chunk, begin, size, label)
+                          : add_moments<count, full, false, false>(row, chunk, begin, size, label);
+    }
+
+    // The columns of the vectors that a chunk has, counted from the one that is its first.
+    __device__ int first_column(const Row &row, int chunk) const {
+        const Partition &partition = partition_of(row.place);
+        const int vector = partition.first_vector + offset(partition, chunk) - row.place.skip;
+        return row.place.head + vector * per_vector;
+    }
+
+    // The moments' weighted sums where every class has a weight of its own.
+    __device__ void add_weights(Row &row, const uint4 *vectors, int begin, int size) const {
+        const int column = first_column(row, row.chunks_summed);
+#pragma unroll 1
+        for (int i = lane; i < size; i += warp_lanes) {
+            if (i < begin) continue;
+            float f[per_vector];
+            Element<T>::unpack(vectors[i], f);
+            const int first = column + i * per_vector;
+#pragma unroll
+            for (int k = 0; k < per_vector; k++) {
+                const float weight = first + k == row.label ? 0.0f : __ldg(p.class_weights + first + k);
+                row.moments.below += weighted(weight, scale.value(f[k]) - row.sum.max);
+                row.moments.weight += weight;
+            }
+        }
+    }
+
+    // Keeps the largest logit of this warp up to date, and the chunk that it is first in; `largest` is a lane's own of
+    // the present chunk. All lanes have the same, and it seldom rises.
+    __device__ static void update_best(Row &row, float largest) {
+        if (!__any_sync(~0u, largest > row.moments.best)) return;
+        row.moments.best = max_warp(largest);
+        row.moments.best_column = row.chunks_summed;  // until find_best_column()
+    }
+
+    // From the chunk to the column. The chunk is read from the ring if it is still there, else from memory.
+    __device__ void find_best_column(Row &row) const {
+        const int chunk = row.moments.best_column;
+        if (chunk == INT_MAX) return;
+        const Partition &partition = partition_of(row.place);
+        const int behind = partition.chunks() - chunk;  // chunks of the row from this one on
+        const uint4 *vectors = first_chunk(logits_row(row.index), row.place) + offset(partition, chunk);
+        if (behind <= resident(partition))
+            vectors = chunk_in_ring(sum_slot >= behind ? sum_slot - behind : sum_slot - behind + p.slots);
+        const int first_of_chunk = first_column(row, chunk);
+        int column = INT_MAX;
+        uint4 x[vectors_per_lane];
+#pragma unroll
+        for (int i = 0; i < vectors_per_lane; i++)
+            if (i * warp_lanes + lane < partition.size(chunk)) x[i] = vectors[i * warp_lanes + lane];
+#pragma unroll
+        for (int i = 0; i < vectors_per_lane; i++) {
+            const int vector = i * warp_lanes + lane;
+            if (vector < skip(row.place, chunk) || vector >= partition.size(chunk)) continue;
+            float f[per_vector];
+            Element<T>::unpack(x[i], f);
+            const int first = first_of_chunk + vector * per_vector;
+#pragma unroll
+            for (int k = 0; k < per_vector; k++)
+                if (f[k] == row.moments.best && first + k != row.label) column = min(column, first + k);
+        }
+        row.moments.best_column = __reduce_min_sync(~0u, column);
+    }
+
+    __device__ void sum_chunk_extended(Row &row, uint4 *vectors) const {
+        const int n = partition_of(row.place).size(row.chunks_summed), begin = skip(row.place, row.chunks_summed);
+        const bool with_label = row.chunks_summed == row.target_chunk && reads_target(row);
+        T *const label = with_label ? reinterpret_cast<T *>(vectors) + row.target_element : nullptr;
+        float largest;
+        if (n == chunk_vectors && begin == 0)
+            largest = add_moments<vectors_per_lane, true>(row, vectors, begin, n, label);
+        else if (n <= warp_lanes)
+            largest = add_moments<1, false>(row, vectors, begin, n, label);
+        else
+            largest = add_moments<vectors_per_lane, false>(row, vectors, begin, n, label);
+        if (weighs_classes()) add_weights(row, vectors, begin, n);
+        __syncwarp();
+        if (p.needs_argmax) update_best(row, largest);
+    }
+
+    __device__ void sum_chunk(Row &row, uint4 *vectors) const {
+        const int n = partition_of(row.place).size(row.chunks_summed);
+        if (lane < skip(row.place, row.chunks_summed))
+            vectors[lane] = make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity);
+        if (row.chunks_summed == row.target_chunk && reads_target(row)) {
+            // The lane that reads the label's logit takes it out of the ring.
+            T *const element = reinterpret_cast<T *>(vectors) + row.target_element;
+            row.target = Element<T>::to_float(*element);
+            *element = Element<T>::from_float(-INFINITY);
+            ptx::reload_memory();
+        }
+        if (n == chunk_vectors) {
+            uint4 x[vectors_per_lane];
+#pragma unroll
+            for (int i = 0; i < vectors_per_lane; i++) x[i] = vectors[i * warp_lanes + lane];
+            add_exp(row.sum, x);
+        } else {
+#pragma unroll 1
+            for (int i = 0; i < n; i += warp_lanes) {
+                uint4 x[1] = {make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity)};
+                if (i + lane < n) x[0] = vectors[i + lane];
+                add_exp(row.sum, x);
+            }
+        }
+    }
+
+    // First pass, over the row's chunks up to `end`: this lane's sums over the classes other than the label.
+    __device__ void sum_chunks(Row &row, int end) {
         const Partition &partition = partition_of(row.place);
         const int reloaded = partition.chunks() - resident(partition);
 #pragma unroll 1
         for (; row.chunks_summed < end; row.chunks_summed++) {
             ptx::mbarrier_wait(full + sum_slot, sum_parity);
-            uint4 *const vectors = chunk_in_ring(sum_slot);
-            if (lane < skip(row.place, row.chunks_summed))
-                vectors[lane] = make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity);
-            if (row.chunks_summed == row.target_chunk && reads_target(row)) {
-                // The lane that reads the label's logit takes it out of the ring.
-                T *const element = reinterpret_cast<T *>(vectors) + row.target_element;
-                row.target = Element<T>::to_float(*element);
-                *element = Element<T>::from_float(-INFINITY);
-            }
-            const int n = partition.size(row.chunks_summed);
-            if (n == chunk_vectors) {
-                uint4 x[vectors_per_lane];
-#pragma unroll
-                for (int i = 0; i < vectors_per_lane; i++) x[i] = vectors[i * warp_lanes + lane];
-                add_exp(row.sum, x);
-            } else {
-#pragma unroll 1
-                for (int i = 0; i < n; i += warp_lanes) {
-                    uint4 x[1] = {make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity)};
-                    if (i + lane < n) x[0] = vectors[i + lane];
-                    add_exp(row.sum, x);
-                }
-            }
+            if constexpr (extended)
+                sum_chunk_extended(row, chunk_in_ring(sum_slot));
+            else
+                sum_chunk(row, chunk_in_ring(sum_slot));
             advance(sum_slot);
             if (sum_slot == 0) sum_parity ^= 1;
             // Slots are freed in the order in which they were filled, also when some rows are reloaded and others just
@@ -303,78 +525,144 @@ class RingWarp {
         }
     }
 
+    // A warp that has a row of its own need not send its sums. With the moments they are so many that it does, to have
+    // its registers free.
+    __device__ bool keeps_sums() const {
+        return !extended && team_parts == 1;
+    }
+
     // Sends this warp's part of the row's sums to every block of the team, and the label's logit if it is here.
     __device__ void send(Row &row) const {
+        if (extended && p.needs_argmax) find_best_column(row);
         bool owner = reads_target(row);
-        if (!aligned && row.place.edge != nullptr) {
+        if (!aligned && row.place.edge >= 0) {
             const float logit = Element<T>::to_float(row.edge);
-            if (row.edge_is_target) {
+            if (row.edge_is_target()) {
                 owner = true;
-                row.target = logit;
-            } else {
+                row.target = scale.value(logit);
+                row.target_logit = logit;
+            }
+            if constexpr (extended) {
+                if (!row.edge_is_target()) {
+                    row.moments.add_best(logit, row.place.edge);
+                    add_class(scale, row.sum, row.moments, logit,
+                              weighs_classes() ? __ldg(p.class_weights + row.place.edge) : 1.0f);
+                }
+            } else if (!row.edge_is_target()) {
                 const float max = fmaxf(logit, -FLT_MAX);
-                row.sum = combine(row.sum, {max, exp_minus(logit, max)});
+                row.sum = combine(scale, row.sum, {max, scale.exp_minus(logit, max)});
             }
         }
-        row.sum = combine_warp(row.sum);
+        if constexpr (extended) combine_warp(p, scale, row.sum, row.moments);
+        row.sum = combine_warp(scale, row.sum);
         const unsigned owners = __ballot_sync(~0u, owner);
-        if (owners != 0) row.target = __shfl_sync(~0u, row.target, __ffs(owners) - 1);
-        if (team_parts == 1) return;
+        if (owners != 0) {
+            row.target = __shfl_sync(~0u, row.target, __ffs(owners) - 1);
+            if (extended) row.target_logit = __shfl_sync(~0u, row.target_logit, __ffs(owners) - 1);
+        }
+        if (keeps_sums()) return;
         const int slot = row.number & (p.exchanges - 1);
-        float2 *const part = parts + slot * team_parts + rank * p.team_warps + member;
+        float2 *const part = parts + slot * planes * team_parts + rank * p.team_warps + member;
+        const float2 target = make_float2(row.target, extended ? row.target_logit : 0.0f);
         if (blocks == 1) {
             if (lane == 0) {
-                *part = make_float2(row.sum.max, row.sum.sum);
-                if (owners != 0) targets[slot] = make_float2(row.target, 0.0f);
+#pragma unroll
+                for (int plane = 0; plane < planes; plane++) part[plane * team_parts] = part_of(row, plane);
+                if (owners != 0) targets[slot] = target;
                 ptx::mbarrier_arrive(exchange + slot);
             }
             return;
         }
         if (member == 0 && lane == 0)
-            ptx::mbarrier_arrive_expect_tx(exchange + slot, (team_parts + (row.label_in_range ? 1 : 0)) * 8);
+            ptx::mbarrier_arrive_expect_tx(exchange + slot, (planes * team_parts + (row.label >= 0 ? 1 : 0)) * 8);
         if (lane < blocks) {
             const uint32_t barrier = ptx::mapa(exchange + slot, lane);
-            ptx::st_async(ptx::mapa(part, lane), make_float2(row.sum.max, row.sum.sum), barrier);
-            if (owners != 0) ptx::st_async(ptx::mapa(targets + slot, lane), make_float2(row.target, 0.0f), barrier);
+#pragma unroll
+            for (int plane = 0; plane < planes; plane++)
+                ptx::st_async(ptx::mapa(part + plane * team_parts, lane), part_of(row, plane), barrier);
+            if (owners != 0) ptx::st_async(ptx::mapa(targets + slot, lane), target, barrier);
         }
+    }
+
+    // This warp's part of a row's sums, as it is sent.
+    __device__ static float2 part_of(const Row &row, int plane) {
+        if (plane == 0) return make_float2(row.sum.max, row.sum.sum);
+        if (plane == 1) return make_float2(row.moments.best, __int_as_float(row.moments.best_column));
+        if (plane == 2) return make_float2(row.moments.below, row.moments.weight);
+        return make_float2(row.moments.entropy, 0.0f);
+    }
+
+    // Of all warps, the first computes the outputs; the gradient needs no moment but the entropy, if that.
+    __device__ bool wants_moments() const {
+        return extended && (leads() || p.row_dentropy != nullptr);
     }
 
     // Waits for the parts of the whole team and puts them together.
     __device__ void receive(Row &row) const {
-        if (team_parts == 1) return;
+        if (keeps_sums()) return;
         const int slot = row.number & (p.exchanges - 1);
         ptx::mbarrier_wait_cluster(exchange + slot, row.number / p.exchanges & 1);
+        const float2 *const part = parts + slot * planes * team_parts;
         row.sum = ExpSum();
+        row.moments = Moments();
 #pragma unroll 1
         for (int i = lane; i < team_parts; i += warp_lanes) {
-            const float2 part = parts[slot * team_parts + i];
-            row.sum = combine(row.sum, {part.x, part.y});
+            const ExpSum sum{part[i].x, part[i].y}, both = combine(scale, row.sum, sum);
+            if (wants_moments()) {
+                const float2 best = part[team_parts + i], below = part[2 * team_parts + i];
+                Moments other{part[3 * team_parts + i].x, below.x, below.y, best.x, __float_as_int(best.y)};
+                other.move(scale, sum.sum, sum.max, both.max);
+                row.moments.move(scale, row.sum.sum, row.sum.max, both.max);
+                row.moments.add(other);
+            }
+            row.sum = both;
         }
-        row.sum = combine_warp(row.sum);
-        row.target = targets[slot].x;
+        if (wants_moments()) combine_warp(p, scale, row.sum, row.moments);
+        row.sum = combine_warp(scale, row.sum);
+        if (row.label >= 0) {
+            row.target = targets[slot].x;
+            if (extended) row.target_logit = targets[slot].y;
+        }
     }
 
-    template <bool scaled, int count>
-    __device__ static void replace_by_gradient(uint4 (&x)[count], const RowResult &result) {
+    template <Form form, int count>
+    __device__ void replace_by_gradient(uint4 (&x)[count], const RowResult &result) const {
 #pragma unroll
         for (int i = 0; i < count; i++) {
             float f[per_vector];
             Element<T>::unpack(x[i], f);
 #pragma unroll
-            for (int k = 0; k < per_vector; k++) {
-                f[k] = softmax(f[k], result);
-                if (scaled) f[k] *= result.softmax_scale;
-            }
+            for (int k = 0; k < per_vector; k++) f[k] = class_gradient<terms, form>(scale, result, f[k]);
             x[i] = Element<T>::pack(f);
         }
     }
 
+    // The same where every class has its own weight in the label smoothing.
+    __device__ void replace_by_weighted_gradient(uint4 *vectors, int begin, int size, int column,
+                                                 const RowResult &result) const {
+#pragma unroll 1
+        for (int i = lane; i < size; i += warp_lanes) {
+            if (i < begin) continue;  // not of this row, so neither are the columns
+            float f[per_vector];
+            Element<T>::unpack(vectors[i], f);
+            const float *const weights = p.class_weights + column + i * per_vector;
+#pragma unroll
+            for (int k = 0; k < per_vector; k++)
+                f[k] = class_gradient<terms, Form::any>(scale, result, f[k], __ldg(weights + k));
+            vectors[i] = Element<T>::pack(f);
+        }
+    }
+
     // Second pass: the gradient replaces the logits, in the ring and then in memory.
-    template <bool scaled>
-    __device__ void gradient(const Row &row, const RowResult &result) {
+    template <Form form>
+    __device__ void gradient(const Row &row, const RowResult &result, const RowFactors &row_factors) {
         const Partition &partition = partition_of(row.place);
+        T *const dlogits = dlogits_row(row.index);
+        uint4 *const stored_vectors = first_chunk(dlogits, row.place);
         const int chunks = partition.chunks(), reloaded = chunks - resident(partition);
-        if (reloaded > 0) gradient_slot = (gradient_slot + reloaded) % p.slots;
+        const bool weighted = weighs_classes();
+        // The first pass has freed these slots.
+        if (reloaded > 0 && p.computes_outputs) gradient_slot = (gradient_slot + reloaded) % p.slots;
 #pragma unroll 1
         for (int i = 0; i < chunks; i++) {
             int chunk = i + reloaded;
@@ -385,29 +673,33 @@ class RingWarp {
                 if (sum_slot == 0) sum_parity ^= 1;
             }
             uint4 *const vectors = chunk_in_ring(gradient_slot);
-            const int n = partition.size(chunk);
-            if (n == chunk_vectors) {
+            const int n = partition.size(chunk), begin = skip(row.place, chunk);
+            const bool with_label = chunk == row.target_chunk && reads_target(row);
+            T *const label_element = reinterpret_cast<T *>(vectors) + row.target_element;
+            const float label_logit = with_label ? Element<T>::to_float(*label_element) : 0.0f;
+            if (weighted) {
+                replace_by_weighted_gradient(vectors, begin, n, first_column(row, chunk), result);
+            } else if (n == chunk_vectors) {
                 uint4 x[vectors_per_lane];
 #pragma unroll
                 for (int k = 0; k < vectors_per_lane; k++) x[k] = vectors[k * warp_lanes + lane];
-                replace_by_gradient<scaled>(x, result);
+                replace_by_gradient<form>(x, result);
 #pragma unroll
                 for (int k = 0; k < vectors_per_lane; k++) vectors[k * warp_lanes + lane] = x[k];
             } else {
 #pragma unroll 1
                 for (int k = lane; k < n; k += warp_lanes) {
                     uint4 x[1] = {vectors[k]};
-                    replace_by_gradient<scaled>(x, result);
+                    replace_by_gradient<form>(x, result);
                     vectors[k] = x[0];
                 }
             }
-            if (chunk == row.target_chunk && reads_target(row))
-                reinterpret_cast<T *>(vectors)[row.target_element] = Element<T>::from_float(target_gradient(result));
+            if (with_label)
+                *label_element = Element<T>::from_float(label_gradient(p, scale, result, label_logit, row_factors));
             ptx::fence_proxy_async();
             __syncwarp();
             if (lane == 0) {
-                const int begin = skip(row.place, chunk);
-                ptx::cp_async_bulk_store(row.place.vectors + offset(partition, chunk) + begin, vectors + begin,
+                ptx::cp_async_bulk_store(stored_vectors + offset(partition, chunk) + begin, vectors + begin,
                                          (n - begin) * 16, store_policy);
                 ptx::cp_async_bulk_commit_group();
                 if (p.stores_pending == 0)
@@ -421,48 +713,111 @@ class RingWarp {
                 load_next();
             advance(gradient_slot);
         }
-        if (!aligned && row.place.edge != nullptr)
-            *row.place.edge = Element<T>::from_float(
-                row.edge_is_target ? target_gradient(result)
-                                   : softmax(Element<T>::to_float(row.edge), result) * result.softmax_scale);
+        if (!aligned && row.place.edge >= 0) {
+            const float logit = Element<T>::to_float(row.edge);
+            const float weight = weighted ? __ldg(p.class_weights + row.place.edge) : 1.0f;
+            dlogits[row.place.edge] = Element<T>::from_float(
+                row.edge_is_target() ? label_gradient(p, scale, result, logit, row_factors)
+                                     : class_gradient<terms, Form::any>(scale, result, logit, weight));
+        }
     }
 
-    __device__ void keep(const Row &row, const RowResult &result) {
+    __device__ void gradient(const Row &row, const RowResult &result, const RowFactors &row_factors) {
+        if (extended && p.row_dentropy != nullptr)
+            gradient<Form::any>(row, result, row_factors);
+        else if (!extended && result.scale == 1.0f)
+            gradient<Form::softmax>(row, result, row_factors);
+        else
+            gradient<Form::without_entropy>(row, result, row_factors);
+    }
+
+    __device__ void keep(const Row &row, const RowFactors &row_factors) {
         if (!leads()) return;
         if (lane == kept) {
-            kept_sum = row.sum;
-            kept_target = row.target;
-            kept_lse = result.lse;
+            kept_row = {row.summed(), row.index, row_factors.weight, 0};
+            if constexpr (extended) {
+                kept_row.argmax = argmax(row.moments, row.target_logit, row.label);
+                kept_moments = row.moments;
+            }
         }
         if (++kept == warp_lanes) add_kept();
     }
 
     __device__ void add_kept() {
-        if (lane < kept) sums.add_row(kept_sum, kept_target, kept_lse);
+        if (lane < kept) sums.add(p, factors, scale, kept_row, kept_moments);
         kept = 0;
+    }
+
+    // The result of a row that this team has summed up, or an earlier call.
+    __device__ RowResult result_of(const Row &row, const RowFactors &row_factors) const {
+        if (!p.computes_outputs)
+            return finish_saved(p, factors, scale, {row.sum, row.target, extended ? row.moments.entropy : 0.0f},
+                                row.label >= 0, row_factors);
+        float entropy = 0.0f;
+        if constexpr (extended)
+            if (p.needs_entropy) entropy = row_entropy(scale, row.summed(), row.moments);
+        return finish_row(p, factors, scale, row.summed(), row_factors, entropy);
+    }
+
+    __device__ void run_rows() {
+        Row row, next;
+        bool have_row = false, more = true;
+        while (more || have_row) {
+            more = more && next_row(next);
+            // Long before it is needed.
+            RowFactors row_factors{1.0f, 1.0f, 0.0f};
+            if (have_row) row_factors = load_factors(p, row.index, row.label);
+            // The next row's first pass: as far as the ring can hold that row while it still holds this one, and, when
+            // this one is done, the rest.
+            const int next_chunks = more ? partition_of(next.place).chunks() : 0;
+            int end = next_chunks;
+            if (have_row && p.computes_gradient)
+                end = min(end, p.slots - p.stores_pending - partition_of(row.place).chunks());
+            bool sent = !more || !p.computes_outputs;
+#pragma unroll 1
+            for (int part = 0; part < 2; part++) {
+                if (!sent) {
+                    sum_chunks(next, end);
+                    if (next.chunks_summed == next_chunks) {
+                        send(next);
+                        sent = true;
+                    }
+                }
+                end = next_chunks;
+                if (have_row) {
+                    if (p.computes_outputs) receive(row);
+                    if (p.computes_gradient) gradient(row, result_of(row, row_factors), row_factors);
+                    if (p.computes_outputs) keep(row, row_factors);
+                    have_row = false;
+                }
+            }
+            row = next;
+            have_row = more;
+        }
     }
 
 public:
     __device__ RingWarp(const RingParameters &parameters, unsigned char *shared, int warp, int lane_, int rank_,
                         int blocks_)
         : p(parameters),
+          scale(parameters),
           lane(lane_),
           rank(rank_),
           blocks(blocks_),
           member(warp & (p.team_warps - 1)),
           team_parts(blocks_ * p.team_warps),
           row_stride(static_cast<int64_t>(gridDim.x / blocks_) * (ring_warps / p.team_warps)),
+          team(static_cast<int64_t>(blockIdx.x / blocks_) * (ring_warps / p.team_warps) + warp / p.team_warps),
           ring(reinterpret_cast<uint4 *>(shared) + warp * p.slots * chunk_vectors),
           full(reinterpret_cast<uint64_t *>(shared + p.layout.full) + warp * p.slots),
           exchange(reinterpret_cast<uint64_t *>(shared + p.layout.exchange) + warp / p.team_warps * p.exchanges),
-          parts(reinterpret_cast<float2 *>(shared + p.layout.parts) + warp / p.team_warps * p.exchanges * team_parts),
+          parts(reinterpret_cast<float2 *>(shared + p.layout.parts) +
+                warp / p.team_warps * p.exchanges * planes * team_parts),
           targets(reinterpret_cast<float2 *>(shared + p.layout.targets) + warp / p.team_warps * p.exchanges),
           aligned_partition(divide(p.row_vectors)) {
-        next_row_index = static_cast<int64_t>(blockIdx.x / blocks) * (ring_warps / p.team_warps) + warp / p.team_warps;
-        next_pointer = static_cast<T *>(p.logits) + next_row_index * p.vocab;
+        next_row_index = team;
         next_label = label_of(next_row_index);
         load_row = next_row_index;
-        load_pointer = next_pointer;
         load_label = next_label;
     }
 
@@ -484,57 +839,26 @@ public:
     }
 
     __device__ void run() {
-        sums.clear();
-        Row row, next;
-        bool have_row = false, more = true;
-        while (more || have_row) {
-            more = more && next_row(next);
-            // The next row's first pass: as far as the ring can hold that row while it still holds this one, and, when
-            // this one is done, the rest.
-            const int next_chunks = more ? partition_of(next.place).chunks() : 0;
-            int end = next_chunks;
-            if (have_row) end = min(end, p.slots - p.stores_pending - partition_of(row.place).chunks());
-            bool sent = !more;
-#pragma unroll 1
-            for (int part = 0; part < 2; part++) {
-                if (!sent) {
-                    exp_sum(next, end);
-                    if (next.chunks_summed == next_chunks) {
-                        send(next);
-                        sent = true;
-                    }
-                }
-                end = next_chunks;
-                if (have_row) {
-                    receive(row);
-                    const RowResult result = finish_row(row.sum, row.target, row.label_in_range, p.z_loss_multiplier);
-                    if (result.softmax_scale == 1.0f)
-                        gradient<false>(row, result);
-                    else
-                        gradient<true>(row, result);
-                    keep(row, result);
-                    have_row = false;
-                }
-            }
-            row = next;
-            have_row = more;
-        }
+        ptx::griddepcontrol_wait();
+        factors = load_factors(p, lane);
+        run_rows();
         // The copy engine must have read the last chunks before the block gives up its shared memory.
         if (lane == 0) ptx::cp_async_bulk_wait_group_read<0>();
         if (!leads()) return;
         add_kept();
         sums.combine_lanes();
-        if (lane == 0) sums.add_to(p.ce_sum, p.z_sum, p.n_valid);
+        if (lane == 0) store_sums(p, sums, team);
     }
 };
 
-template <typename T, bool aligned>
+template <typename T, bool aligned, Terms terms>
 __global__ void __launch_bounds__(ring_warps *warp_lanes, 1) ring_kernel(const __grid_constant__ RingParameters p) {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) unsigned char shared[];
     const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / warp_lanes, 0);  // uniform to the compiler too
-    RingWarp<T, aligned> ring_warp(p, shared, warp, static_cast<int>(threadIdx.x) % warp_lanes,
-                                   static_cast<int>(ptx::cluster_ctarank()), static_cast<int>(ptx::cluster_nctarank()));
+    RingWarp<T, aligned, terms> ring_warp(p, shared, warp, static_cast<int>(threadIdx.x) % warp_lanes,
+                                          static_cast<int>(ptx::cluster_ctarank()),
+                                          static_cast<int>(ptx::cluster_nctarank()));
     ring_warp.init_barriers();
     // Loads touch this block only and start at once; sums may be sent when every block's barriers are ready.
     ptx::barrier_cluster_arrive();

@@ -1,19 +1,82 @@
-// The arithmetic of one row, shared by all kernels.
+// The arithmetic of one row, shared by all kernels. The formulas are in greyhound.h, at gh_cross_entropy_options.
 //
 // Sums run over the classes other than the label. A nearly certain row's loss and target gradient are then sums of
 // small positive numbers instead of differences of nearly equal ones, and keep their relative accuracy.
+//
+// The values that are summed are the logits as they are, or as the soft cap leaves them. logit_scale is part of the
+// exponential's factor, where it costs nothing; after the soft cap there is none left.
+//
+// The backward pass must give the bits of the one-pass gradient, whichever kernel computed either. So where the
+// compiler could fuse a product and a sum in one place and not in another, the code says which it is: fmaf, or
+// __fmul_rn and __fadd_rn, which are never fused.
 #pragma once
 
 #include <cfloat>
+#include <climits>
 #include <cmath>
 #include <cstdint>
 
+#include "cuda/kernels/parameters.h"
 #include "cuda/ptx.cuh"
 
 namespace gh {
 
 constexpr float log2_e = 1.4426950408889634f;
 constexpr float ln_2 = 0.6931471805599453f;
+
+// ---- Values --------------------------------------------------------------------------------------
+
+// A value and its derivative by the logit, without logit_scale.
+struct Capped {
+    float value;
+    float slope;
+};
+
+// How a call makes values of logits, and exponentials of values.
+template <Terms terms>
+struct Scale {
+    static constexpr bool is_capped = terms == Terms::capped;
+    float nats;     // of a difference of 1 between values
+    float bits;     // the same in powers of 2
+    float cap;      // softcap; not used unless capped
+    float to_unit;  // logit_scale / softcap; likewise
+
+    __device__ explicit Scale(const CallParameters &p)
+        : nats(is_capped ? 1.0f : p.logit_scale),
+          bits(fminf(nats * log2_e, FLT_MAX)),
+          cap(p.softcap),
+          to_unit(is_capped ? fminf(p.logit_scale / p.softcap, FLT_MAX) : 1.0f) {}
+
+    // softcap * tanh(x * to_unit). Near 0 by a polynomial, elsewhere by one exponential, from which the slope,
+    // 1 - tanh^2, comes without cancellation.
+    __device__ Capped capped(float x) const {
+        const float unit = x * to_unit, magnitude = fabsf(unit);
+        const float e = ptx::ex2_approx_ftz(magnitude * (-2.0f * log2_e));
+        const float r = ptx::rcp_approx_ftz(1.0f + e);
+        const float far = copysignf((1.0f - e) * r, unit);
+        // Minimax for tanh(u) / u - 1 in u^2, |u| <= 0.55: relative error below 5e-9.
+        const float square = unit * unit;
+        float tail = fmaf(square, -6.2742387e-3f, 2.1071678e-2f);
+        tail = fmaf(tail, square, -5.3852309e-2f);
+        tail = fmaf(tail, square, 1.3332586e-1f);
+        tail = fmaf(tail, square, -3.3333316e-1f);
+        const float near = fmaf(unit * square, tail, unit);
+        const bool is_near = magnitude < 0.55f;
+        // What is infinite remains so.
+        const float value = isinf(x) ? x : __fmul_rn(cap, is_near ? near : far);
+        return {value, is_near ? fmaf(-near, near, 1.0f) : 4.0f * e * r * r};
+    }
+
+    __device__ float value(float logit) const {
+        if constexpr (is_capped) return capped(logit).value;
+        return logit;
+    }
+
+    // exp of a difference. It is formed before scaling, so a common offset of the logits is subtracted exactly.
+    __device__ float exp_minus(float x, float max) const { return ptx::ex2_approx_ftz((x - max) * bits); }
+};
+
+// ---- Sums ----------------------------------------------------------------------------------------
 
 // exp(x - max) summed over a set of classes. The empty set, and a set of -inf only, is {-FLT_MAX, 0}: a finite floor
 // for the maximum keeps -inf - max from becoming NaN. NaN and +inf in the set make the sum NaN.
@@ -22,14 +85,10 @@ struct ExpSum {
     float sum = 0.0f;
 };
 
-// x - max is formed before scaling by log2(e), so a common offset of the logits is subtracted exactly.
-__device__ __forceinline__ float exp_minus(float x, float max) {
-    return ptx::ex2_approx_ftz((x - max) * log2_e);
-}
-
-__device__ __forceinline__ ExpSum combine(ExpSum a, ExpSum b) {
+template <Terms terms>
+__device__ __forceinline__ ExpSum combine(const Scale<terms> &scale, ExpSum a, ExpSum b) {
     const float max = fmaxf(a.max, b.max);
-    return {max, a.sum * exp_minus(a.max, max) + b.sum * exp_minus(b.max, max)};
+    return {max, fmaf(a.sum, scale.exp_minus(a.max, max), __fmul_rn(b.sum, scale.exp_minus(b.max, max)))};
 }
 
 // The maximum over the warp. NaN need not survive: a NaN logit is in the sum as well.
@@ -39,63 +98,276 @@ __device__ __forceinline__ float max_warp(float x) {
     return __int_as_float(ordered ^ (ordered >> 31 & 0x7fffffff));
 }
 
-__device__ __forceinline__ ExpSum combine_warp(ExpSum s) {
-    const float max = max_warp(s.max);
-    float sum = s.sum * exp_minus(s.max, max);
+__device__ __forceinline__ float sum_warp(float x) {
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
-    return {max, sum};
+    for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
+    return x;
 }
 
-// What the gradient of a row needs.
-struct RowResult {
-    float max;            // over all classes
-    float log2_sum;       // log2(sum_j exp(x_j - max))
-    float lse;            // log(sum_j exp(x_j))
-    float z_slope;        // 2 * z_loss_multiplier * lse
-    float softmax_scale;  // 1 + z_slope
-    float others_sum;     // sum of exp(x_j - max) over all classes but the label
-    float target_exp;     // exp(x_y - max)
+template <Terms terms>
+__device__ __forceinline__ ExpSum combine_warp(const Scale<terms> &scale, ExpSum s) {
+    const float max = max_warp(s.max);
+    // Not fused with the first addition: then all lanes add the same numbers.
+    return {max, sum_warp(__fmul_rn(s.sum, scale.exp_minus(s.max, max)))};
+}
+
+// What the extended terms add up besides, over the same set; `max` is that of the ExpSum which goes with it.
+struct Moments {
+    float entropy = 0.0f;  // sum of exp(x - max) * (x - max)
+    float below = 0.0f;    // sum of w * (x - max)
+    float weight = 0.0f;   // sum of w
+    // The first of the largest logits, before the soft cap, and its column.
+    float best = -INFINITY;
+    int best_column = INT_MAX;
+
+    // Refers the sums to another maximum. `sum` is still the one for `from`.
+    template <Terms terms>
+    __device__ void move(const Scale<terms> &scale, float sum, float from, float to) {
+        const float rise = fminf(to - from, FLT_MAX);  // from the floor it would be infinite, times 0
+        // The exponential first: columns masked with the lowest float have a rise whose product with `sum` overflows.
+        const float shrink = scale.exp_minus(from, to);
+        entropy = fmaf(-__fmul_rn(shrink, sum), rise, __fmul_rn(shrink, entropy));
+        below = fmaf(-weight, rise, below);
+    }
+    __device__ void add_best(float logit, int column) {
+        if (logit > best || (logit == best && column < best_column)) {
+            best = logit;
+            best_column = column;
+        }
+    }
+    // Adds what refers to the same maximum.
+    __device__ void add(const Moments &other) {
+        entropy += other.entropy;
+        below += other.below;
+        weight += other.weight;
+        add_best(other.best, other.best_column);
+    }
 };
 
-// `others` is over all classes but the label, `target` is the label's logit. With a label out of range, with NaN or
-// +inf in the row, or with nothing but -inf, everything becomes NaN.
-__device__ __forceinline__ RowResult finish_row(ExpSum others, float target, bool label_in_range,
-                                                float z_loss_multiplier) {
-    RowResult r;
-    r.max = label_in_range ? fmaxf(others.max, target) : NAN;
-    r.others_sum = others.sum * exp_minus(others.max, r.max);
-    r.target_exp = exp_minus(target, r.max);
-    const float sum = r.others_sum + r.target_exp;
-    r.log2_sum = sum > 0.0f ? log2f(sum) : NAN;
-    r.lse = fmaf(r.log2_sum, ln_2, r.max);
-    // Finite also where 2 * z * lse is not, so that a probability of 0 keeps its gradient of 0.
-    const float z_slope = fminf(fmaxf(2.0f * (z_loss_multiplier * r.lse), -FLT_MAX), FLT_MAX);
-    r.z_slope = z_loss_multiplier == 0.0f ? 0.0f : z_slope;
-    r.softmax_scale = 1.0f + r.z_slope;
-    return r;
+// exp(d) * d, which is 0 for a class of -inf.
+__device__ __forceinline__ float entropy_term(float exp, float difference) {
+    return __fmul_rn(exp, fmaxf(difference, -FLT_MAX));
 }
 
-// log(sum_j exp(x_j)) - x_y = log(1 + others / exp(target)), given a row for which finish_row() has a number as lse.
-__device__ __forceinline__ float row_loss(ExpSum others, float target) {
-    const float below = others.max - target;
+// A weight of 0 counts for nothing, also where the value is infinite.
+__device__ __forceinline__ float weighted(float weight, float value) {
+    return weight == 0.0f && isinf(value) ? 0.0f : weight * value;
+}
+
+// Adds one class.
+template <Terms terms>
+__device__ __forceinline__ void add_class(const Scale<terms> &scale, ExpSum &sum, Moments &moments, float logit,
+                                          float weight) {
+    const float value = scale.value(logit), max = fmaxf(value, sum.max), difference = value - max;
+    moments.move(scale, sum.sum, sum.max, max);
+    const float e = ptx::ex2_approx_ftz(difference * scale.bits);
+    sum = {max, fmaf(sum.sum, scale.exp_minus(sum.max, max), e)};
+    moments.entropy = fmaf(e, fmaxf(difference, -FLT_MAX), moments.entropy);
+    moments.below += weighted(weight, difference);
+    moments.weight += weight;
+}
+
+// Sums the moments over the warp, as far as the call needs them, and refers them to the warp's maximum. `s` is the
+// lane's own exp-sum.
+template <Terms terms>
+__device__ __forceinline__ void combine_warp(const CallParameters &p, const Scale<terms> &scale, ExpSum s,
+                                             Moments &moments) {
+    moments.move(scale, s.sum, s.max, max_warp(s.max));
+    if (p.needs_entropy) moments.entropy = sum_warp(moments.entropy);
+    if (p.label_smoothing != 0.0f) {
+        moments.below = sum_warp(moments.below);
+        moments.weight = sum_warp(moments.weight);
+    }
+    if (p.needs_argmax) {
+        const float best = max_warp(moments.best);
+        moments.best_column = __reduce_min_sync(~0u, moments.best == best ? moments.best_column : INT_MAX);
+        moments.best = best;
+    }
+}
+
+// ---- From a row's sums to its gradient ------------------------------------------------------------
+
+// A row, summed up.
+struct RowSum {
+    ExpSum others;
+    float target = 0.0f;  // the label's value
+    bool label_in_range = false;
+};
+
+// What the call asks of every row.
+struct CallFactors {
+    float loss;         // dloss * *dloss_ptr, divided for a mean
+    float mean_weight;  // of the class weights; 1 if there are none
+};
+
+// What it asks of one row.
+struct RowFactors {
+    float weight;   // the label's
+    float loss;     // upstream
+    float entropy;  // upstream
+};
+
+// What the gradients of a row's classes are made of.
+struct RowResult {
+    float max;       // over all classes
+    float log2_sum;  // log2(sum_j exp(x_j - max))
+    // Of a class that is not the label: p * (scale + entropy_scale * log2(p)) - shift * w. Plain terms have only scale.
+    float scale;
+    float entropy_scale;
+    float shift;
+    // Of the label. If all that is known of the row is its lse, what has to be added to the above.
+    float target_gradient;
+};
+
+// -log p of the label, as log(1 + others / exp(target)).
+template <Terms terms>
+__device__ __forceinline__ float target_loss(const Scale<terms> &scale, ExpSum others, float target) {
+    const float below = (others.max - target) * scale.nats;
     // The ratio overflows for a label far below the maximum: there the plain difference cancels nothing.
     return below < 60.0f ? log1pf(others.sum * expf(below)) : below + logf(others.sum + expf(-below));
 }
 
-// What finish_row() would give a row whose gradient is 0 everywhere, given logits of -inf.
-__device__ __forceinline__ RowResult ignored_row() {
-    return {0.0f, INFINITY, 0.0f, 0.0f, 1.0f, 0.0f, 0.0f};
+// A row's exponentials, relative to its maximum. With a label out of range, with NaN or +inf in the row, or with
+// nothing but -inf, lse is NaN, and so is all that follows.
+struct RowShares {
+    float max, others, target, sum, log2_sum, lse;
+
+    template <Terms terms>
+    __device__ RowShares(const Scale<terms> &scale, const RowSum &row) {
+        max = row.label_in_range ? fmaxf(row.others.max, row.target) : NAN;
+        others = __fmul_rn(row.others.sum, scale.exp_minus(row.others.max, max));
+        target = scale.exp_minus(row.target, max);
+        sum = __fadd_rn(others, target);
+        log2_sum = sum > 0.0f ? log2f(sum) : NAN;
+        lse = fmaf(log2_sum, ln_2, __fmul_rn(max, scale.nats));
+    }
+};
+
+// -sum p log p, as log(sum) - (sum of exp(d) * d) / sum: neither term is negative.
+template <Terms terms>
+__device__ __forceinline__ float row_entropy(const Scale<terms> &scale, const RowSum &row, Moments others) {
+    const RowShares shares(scale, row);
+    others.move(scale, row.others.sum, row.others.max, shares.max);
+    const float sum = __fadd_rn(others.entropy, entropy_term(shares.target, row.target - shares.max));
+    const float log_sum = row.target >= row.others.max ? log1pf(shares.others) : shares.log2_sum * ln_2;
+    return fmaf(-scale.nats, sum / shares.sum, log_sum);
 }
 
-// exp(x - lse), before scaling.
-__device__ __forceinline__ float softmax(float x, const RowResult &r) {
-    return ptx::ex2_approx_ftz(fmaf(x - r.max, log2_e, -r.log2_sum));
+// a * b, but finite where a and b are, so that a probability of 0 keeps its gradient of 0.
+__device__ __forceinline__ float limited_product(float a, float b) {
+    const float product = a * b;
+    return isinf(product) && !isinf(a) && !isinf(b) ? copysignf(FLT_MAX, product) : product;
 }
 
-// p_y * softmax_scale - 1, without the cancellation at p_y near 1.
-__device__ __forceinline__ float target_gradient(const RowResult &r) {
-    return fmaf(r.target_exp, r.z_slope, -r.others_sum) / (r.others_sum + r.target_exp);
+// The derivative of a row's loss by its lse, in two parts: the label's own term, and all others.
+struct LseSlope {
+    float label;
+    float others;
+
+    __device__ LseSlope(const CallParameters &p, const CallFactors &call, const RowFactors &factors, float lse) {
+        label = __fmul_rn(1.0f - p.label_smoothing, factors.weight);
+        const float z_slope =
+            p.z_loss_multiplier == 0.0f ? 0.0f : limited_product(2.0f, limited_product(p.z_loss_multiplier, lse));
+        others = fmaf(p.label_smoothing, call.mean_weight, z_slope);
+    }
+    __device__ float all() const { return __fadd_rn(label, others); }
+};
+
+__device__ __forceinline__ float smoothing_shift(const CallParameters &p, float upstream) {
+    // Without smoothing never -0: what is subtracted must not change the sign of a gradient of 0.
+    return p.label_smoothing == 0.0f ? 0.0f : upstream * (p.label_smoothing / static_cast<float>(p.vocab));
+}
+
+// The label's share of the smoothing is taken with the weight that every class has in it.
+__device__ __forceinline__ float smoothing_weight(const CallParameters &p, const RowFactors &factors) {
+    return p.class_weights == nullptr ? 1.0f : factors.weight;
+}
+
+// `entropy` is the row's; it is not used unless there is an upstream gradient for it.
+template <Terms terms>
+__device__ __forceinline__ RowResult finish_row(const CallParameters &p, const CallFactors &call,
+                                                const Scale<terms> &scale, const RowSum &row, const RowFactors &factors,
+                                                float entropy) {
+    const RowShares shares(scale, row);
+    const LseSlope slope(p, call, factors, shares.lse);
+    const float upstream = call.loss * factors.loss * p.logit_scale;
+    RowResult r;
+    r.max = shares.max;
+    r.log2_sum = shares.log2_sum;
+    r.scale = limited_product(upstream, slope.all());
+    // p_y * (label + others) - label, without the cancellation at p_y near 1.
+    r.target_gradient = upstream * (fmaf(shares.target, slope.others, -shares.others * slope.label) / shares.sum);
+    r.entropy_scale = 0.0f;
+    r.shift = 0.0f;
+    if constexpr (terms != Terms::plain) {
+        r.shift = smoothing_shift(p, upstream);
+        r.target_gradient = fmaf(-r.shift, smoothing_weight(p, factors), r.target_gradient);
+        if (p.row_dentropy != nullptr) {
+            // dH/dx = -p * (log p + H)
+            const float upstream_entropy = factors.entropy * p.logit_scale;
+            r.entropy_scale = -upstream_entropy * ln_2;
+            r.scale = fmaf(-upstream_entropy, entropy, r.scale);
+            const float share = shares.target / shares.sum, surprise = target_loss(scale, row.others, row.target);
+            // Not 0 * inf; but a factor that is NaN passes.
+            const float distance = share == 0.0f ? 0.0f : surprise - entropy;
+            r.target_gradient = fmaf(upstream_entropy * share, distance, r.target_gradient);
+        }
+    }
+    return r;
+}
+
+// The same from an lse alone.
+template <Terms terms>
+__device__ __forceinline__ RowResult finish_row_of_lse(const CallParameters &p, const CallFactors &call,
+                                                       const Scale<terms> &scale, float lse, bool label_in_range,
+                                                       const RowFactors &factors) {
+    if (!label_in_range) lse = NAN;
+    const LseSlope slope(p, call, factors, lse);
+    const float upstream = call.loss * factors.loss * p.logit_scale;
+    return {lse / scale.nats,
+            0.0f,
+            limited_product(upstream, slope.all()),
+            0.0f,
+            terms == Terms::plain ? 0.0f : smoothing_shift(p, upstream),
+            -upstream * slope.label};
+}
+
+// The power of 2 that is exp(x - lse).
+template <Terms terms>
+__device__ __forceinline__ float log2_softmax(const Scale<terms> &scale, float value, const RowResult &r) {
+    return fmaf(value - r.max, scale.bits, -r.log2_sum);
+}
+
+// How much of a class's gradient is computed; what is left out has no effect on the bits where it is 0, or the scale 1.
+enum class Form { any, without_entropy, softmax };
+
+// Of a class that is not the label. `weight` is the class's in the label smoothing.
+template <Terms terms, Form form>
+__device__ __forceinline__ float class_gradient(const Scale<terms> &scale, const RowResult &r, float logit,
+                                                float weight = 1.0f) {
+    if constexpr (terms == Terms::plain) {
+        const float p = ptx::ex2_approx_ftz(log2_softmax(scale, logit, r));
+        return form == Form::softmax ? p : p * r.scale;
+    } else {
+        Capped x{logit, 1.0f};
+        if constexpr (terms == Terms::capped) x = scale.capped(logit);
+        const float log2_p = log2_softmax(scale, x.value, r);
+        float factor = r.scale;
+        // The floor keeps a class of probability 0 from 0 * inf.
+        if (form == Form::any) factor = fmaf(r.entropy_scale, fmaxf(log2_p, -200.0f), factor);
+        return fmaf(ptx::ex2_approx_ftz(log2_p), factor, -r.shift * weight) * x.slope;
+    }
+}
+
+// Of the label. `logit` is not used by a pass that sums the row up itself, unless capped.
+template <Terms terms>
+__device__ __forceinline__ float label_gradient(const CallParameters &p, const Scale<terms> &scale, const RowResult &r,
+                                                float logit, const RowFactors &factors) {
+    float slope = 1.0f;
+    if constexpr (terms == Terms::capped) slope = scale.capped(logit).slope;
+    if (p.saved_lse == nullptr) return r.target_gradient * slope;
+    return fmaf(r.target_gradient, slope,
+                class_gradient<terms, Form::any>(scale, r, logit, smoothing_weight(p, factors)));
 }
 
 }  // namespace gh

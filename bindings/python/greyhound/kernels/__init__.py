@@ -1,1 +1,1 @@
-"""Raw kernel helpers: they overwrite their input, and know nothing of autograd."""
+"""Raw kernel helpers: they write into the caller's memory, and know nothing of autograd."""

@@ -5,6 +5,7 @@ use greyhound_sys as sys;
 
 use crate::element::{dtype_of, Element};
 use crate::error::{Error, ErrorKind};
+use crate::stream_call::size;
 
 /// What a call computes beside the plain cross-entropy.
 ///
@@ -174,11 +175,6 @@ pub unsafe fn cross_entropy_fwd_bwd_on_stream<T: Element>(
     sums: DeviceSums,
     stream: *mut c_void,
 ) -> Result<(), Error> {
-    let size = |name, value| {
-        i64::try_from(value).map_err(|_| {
-            Error::new(ErrorKind::InvalidSize, format!("{} = {}: exceeds 2^63 - 1", name, value))
-        })
-    };
     let (batch, vocab) = (size("batch", batch)?, size("vocab", vocab)?);
     let status = sys::gh_cross_entropy_fwd_bwd(
         logits.cast(),

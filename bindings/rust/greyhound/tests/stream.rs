@@ -1,6 +1,9 @@
 //! The raw call, on the one stream that exists on every machine: the host's.
 
-use greyhound::{cross_entropy_fwd_bwd, cross_entropy_fwd_bwd_on_stream, DeviceSums, Options};
+use greyhound::{
+    cross_entropy_fwd_bwd, cross_entropy_fwd_bwd_on_stream, scale_dlogits, DeviceSums, ErrorKind,
+    Options, F16,
+};
 use greyhound_sys::GH_STREAM_HOST;
 use std::ptr::null_mut;
 
@@ -54,4 +57,23 @@ fn two_of_the_sums_are_optional() {
     .unwrap();
     assert_eq!(logits, [-0.5, 0.5]);
     assert!((ce_sum - 2_f32.ln()).abs() <= 4.0 * f32::EPSILON, "{}", ce_sum);
+}
+
+#[test]
+fn a_gradient_is_scaled_where_it_is() {
+    let stream = GH_STREAM_HOST.cast();
+    let mut dlogits = [0.5_f32, -1.5, 7.0, 0.25, 1.25];
+    unsafe { scale_dlogits(dlogits.as_mut_ptr(), (2, 2), 3, &-2.0, stream) }.unwrap();
+    assert_eq!(dlogits, [-1.0, 3.0, 7.0, -0.5, -2.5]); // 7 lies between the rows
+    unsafe { scale_dlogits(dlogits.as_mut_ptr(), (1, 5), 0, &1.0, stream) }.unwrap();
+    assert_eq!(dlogits, [-1.0, 3.0, 7.0, -0.5, -2.5]);
+
+    let mut halves = [F16::from_f32(0.5), F16::from_f32(-3.0)];
+    unsafe { scale_dlogits(halves.as_mut_ptr(), (1, 2), 0, &0.5, stream) }.unwrap();
+    assert_eq!(halves[0].to_bits(), F16::from_f32(0.25).to_bits());
+    assert_eq!(halves[1].to_bits(), F16::from_f32(-1.5).to_bits());
+
+    let error =
+        unsafe { scale_dlogits(dlogits.as_mut_ptr(), (2, 2), 1, &2.0, stream) }.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidSize);
 }
