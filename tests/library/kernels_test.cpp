@@ -11,12 +11,15 @@
 #include <string>
 #include <vector>
 
+#include "api/call.h"
 #include "check.h"
 #include "cross_entropy.h"
 #include "cuda.h"
 #include "cuda/device.h"
 #include "cuda/launch.h"
 #include "engine.h"
+#include "option_call.h"
+#include "option_check.h"
 #include "plan/plan.h"
 #include "ring_chunks.h"
 #include "status.h"
@@ -100,7 +103,7 @@ private:
 };
 
 // Ignored rows here and there, in a run, at both ends, all but one, all, or none; they hold NaN, which must not leak.
-void ignore_some(Random &random, Problem &problem) {
+void ignore_some(Random &random, Rows &problem) {
     const int64_t pattern = uniform(random, 0, 6), batch = problem.batch;
     const int64_t begin = uniform(random, 0, batch), end = uniform(random, begin, batch);
     const int64_t only = uniform(random, 0, batch - 1);
@@ -247,7 +250,9 @@ Plan ring_plan(const gh::Shape &shape, const Team &team, int clusters, int slots
                bool cut_at_lines) {
     Plan plan{};
     plan.strategy = Strategy::ring;
+    plan.terms = shape.terms;
     plan.blocks = clusters * team.cluster_blocks;
+    plan.totals = clusters * (gh::ring_warps / team.team_warps);
     plan.threads = gh::ring_warps * gh::warp_lanes;
     plan.cluster_blocks = team.cluster_blocks;
     gh::RingShape &ring = plan.ring;
@@ -263,7 +268,8 @@ Plan ring_plan(const gh::Shape &shape, const Team &team, int clusters, int slots
     ring.slots = slots;
     ring.stores_pending = stores_pending;
     ring.exchanges = exchanges;
-    ring.layout = gh::RingLayout(slots, exchanges, team.cluster_blocks, gh::ring_plain_planes);
+    ring.layout = gh::RingLayout(slots, exchanges, team.cluster_blocks,
+                                 shape.terms == gh::Terms::plain ? gh::ring_plain_planes : gh::ring_extended_planes);
     plan.shared_bytes = ring.layout.bytes;
     return plan;
 }
@@ -449,6 +455,133 @@ TEST_P(Kernels, RingsWithTheLabelAnywhere) {
             if (HasFailure()) return;
         }
     }
+}
+
+// ---- Options -------------------------------------------------------------------------------------
+
+// A call with options in device memory, to be solved with one plan after another.
+class OptionSolver {
+public:
+    OptionSolver(const OptionProblem &problem, gh::Terms terms) : problem_(problem), terms_(terms), placed_(problem) {}
+
+    gh::Shape shape() const {
+        const int element_bytes = static_cast<int>(element_size(problem_.dtype));
+        const auto bits = static_cast<int64_t>(reinterpret_cast<uintptr_t>(placed_.logits())) |
+                          problem_.vocab * element_bytes | (problem_.vocab + problem_.padding) * element_bytes | 128;
+        gh::Shape shape{element_bytes, problem_.batch, problem_.vocab, static_cast<int>(bits & -bits)};
+        shape.terms = terms_;
+        return shape;
+    }
+
+    OptionOutcome solve(const Plan &plan) {
+        if (solved_) placed_.fill(problem_);
+        solved_ = true;
+        gh::CrossEntropy call;
+        call.pass = problem_.is_backward()                ? gh::Pass::backward
+                    : problem_.gradient == Gradient::none ? gh::Pass::forward
+                                                          : gh::Pass::forward_and_backward;
+        call.logits = placed_.logits();
+        call.dlogits = placed_.dlogits();
+        call.dtype = problem_.dtype;
+        call.labels = placed_.labels();
+        call.batch = problem_.batch;
+        call.vocab = problem_.vocab;
+        call.saved_statistics = placed_.saved_statistics();
+        EXPECT_EQ(gh::read_options(&placed_.options, call), GH_SUCCESS) << gh::last_failure();
+        const cudaError_t error = gh::cuda::launch(call, plan, device(), engine().stream());
+        EXPECT_EQ(error, cudaSuccess) << cudaGetErrorString(error);
+        return placed_.fetch();
+    }
+
+private:
+    const OptionProblem problem_;
+    const gh::Terms terms_;
+    PlacedOptions placed_;
+    bool solved_ = false;
+};
+
+OptionProblem varied_option_problem(Random &random, gh_dtype dtype, int64_t batch, int64_t vocab, gh::Terms terms) {
+    OptionProblem problem = random_option_problem(random, dtype, batch, vocab, uniform(random, 0, 1) ? 1 : 5);
+    randomize_options(random, problem);
+    problem.softcap = terms == gh::Terms::capped ? random_floats(random, 1, 2, 40)[0] : 0;
+    problem.reduction = static_cast<gh_reduction>(uniform(random, 0, 2));
+    problem.outputs = Outputs::all(problem.reduction);
+    problem.with_workspace = uniform(random, 0, 1);
+    problem.padding = uniform(random, 0, 1) * uniform(random, 1, 20);
+    ignore_some(random, problem);
+    return problem;
+}
+
+// One pass, the forward pass alone, and the backward pass from what the first one saved, each with some of the plans.
+// Plans differ only in how rows move through the rings, and a backward pass has the bits of the one pass.
+void solve_every_pass(Random &random, const OptionProblem &problem, gh::Terms terms, std::vector<Plan> plans,
+                      int partial_sums) {
+    ASSERT_FALSE(plans.empty());
+    std::shuffle(plans.begin(), plans.end(), random);
+    OptionSolver one_pass(problem, terms);
+    const OptionOutcome first = one_pass.solve(plans.front());
+    {
+        SCOPED_TRACE(describe(plans.front()));
+        check(problem, first, partial_sums);
+    }
+    OptionProblem forward_problem = problem;
+    forward_problem.gradient = Gradient::none;
+    OptionSolver forward(forward_problem, terms), backward(backward_from(problem, first), terms);
+    bool checked_forward = false;
+    for (size_t k = 0; k < plans.size() && k < 6 && !::testing::Test::HasFailure(); k++) {
+        const Plan &plan = plans[k];
+        SCOPED_TRACE(problem.describe() + "; " + describe(plan));
+        EXPECT_TRUE(one_pass.solve(plan).dlogits == first.dlogits) << "not the gradients of the first plan";
+        EXPECT_TRUE(backward.solve(plan).dlogits == first.dlogits) << "backward: not the gradients of the one pass";
+        // The forward pass alone needs four exchanges, see ring.cuh.
+        if (checked_forward || (plan.strategy == Strategy::ring && plan.ring.exchanges != 4)) continue;
+        check(forward_problem, forward.solve(plan), partial_sums);
+        checked_forward = true;
+    }
+}
+
+TEST_P(Kernels, OptionsInRingsOfEveryTeam) {
+    if (teams().empty()) GTEST_SKIP() << "this device has no rings";
+    for (gh::Terms terms : {gh::Terms::extended, gh::Terms::capped})
+        for (const Team &team : teams()) {
+            const int64_t round = int64_t{team.warps()} * gh::ring_chunk_vectors * per_vector;
+            const int64_t longest = team.warps() > 16 ? round / 4 : 2 * round;
+            // Aligned if its rows start so; unaligned; and hardly anything to do.
+            for (int64_t vocab : {per_vector * uniform(random, 1, longest / per_vector), uniform(random, 1, longest),
+                                  uniform(random, 1, 2 * per_vector)}) {
+                const int clusters = team.warps() > 32 ? 1 : static_cast<int>(uniform(random, 1, 2));
+                const int64_t batch = int64_t{gh::ring_warps / team.team_warps} * clusters + uniform(random, 1, 3);
+                OptionProblem problem = varied_option_problem(random, dtype, batch, vocab, terms);
+                problem.offset = uniform(random, 0, 1) * uniform(random, 0, gh::line_vectors * per_vector - 1);
+                const gh::Shape shape = OptionSolver(problem, terms).shape();
+                solve_every_pass(random, problem, terms,
+                                 legal_rings(shape, team, clusters, cut_some(random, shape, team)),
+                                 team.partial_sums());
+                if (HasFailure()) return;
+            }
+        }
+}
+
+TEST_P(Kernels, OptionsInBlocksOfEverySize) {
+    device();
+    for (gh::Terms terms : {gh::Terms::extended, gh::Terms::capped})
+        for (int threads = gh::warp_lanes; threads <= gh::block_row_max_threads; threads *= 2)
+            for (int64_t vocab : {uniform(random, 1, 40), uniform(random, 1, 3000)}) {
+                OptionProblem problem = varied_option_problem(random, dtype, 9, vocab, terms);
+                problem.offset = uniform(random, 0, per_vector - 1);
+                const int64_t all = divide_up(vocab, per_vector);
+                std::vector<Plan> plans;
+                // Of one number of blocks: what is summed over rows then comes in the same parts.
+                const auto blocks = static_cast<int>(uniform(random, 1, 9));
+                for (int64_t cached : {int64_t{0}, uniform(random, 0, all), all}) {
+                    Plan plan = block_row_plan(blocks, threads, cached);
+                    plan.terms = terms;
+                    plan.totals = blocks;
+                    plans.push_back(plan);
+                }
+                solve_every_pass(random, problem, terms, plans, std::min(threads, 256));
+                if (HasFailure()) return;
+            }
 }
 
 }  // namespace

@@ -195,14 +195,17 @@ void PlacedOptions::place_workspace() {
     options.workspace_size = size;
 }
 
+void *PlacedOptions::dlogits() const {
+    if (problem_.gradient == Gradient::none) return nullptr;
+    return dlogits_ ? dlogits_->data() : logits_.data();
+}
+
 gh_status PlacedOptions::call() const {
     const OptionProblem &p = problem_;
-    void *const dlogits = p.gradient == Gradient::none ? nullptr : dlogits_ ? dlogits_->data() : logits_.data();
     if (p.is_backward())
-        return gh_cross_entropy_backward(logits_.data(), dlogits, p.dtype, labels_.memory->data(), p.batch, p.vocab,
-                                         saved_statistics_, saved_lse_, &options, engine_.stream());
-    return gh_cross_entropy(logits_.data(), dlogits, p.dtype, labels_.memory->data(), p.batch, p.vocab, &options,
-                            engine_.stream());
+        return gh_cross_entropy_backward(logits(), dlogits(), p.dtype, labels(), p.batch, p.vocab, saved_statistics_,
+                                         saved_lse_, &options, engine_.stream());
+    return gh_cross_entropy(logits(), dlogits(), p.dtype, labels(), p.batch, p.vocab, &options, engine_.stream());
 }
 
 void PlacedOptions::fill(const OptionProblem &problem) {

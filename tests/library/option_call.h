@@ -44,6 +44,11 @@ public:
 
     gh_cross_entropy_options options;  // as they will be passed
 
+    const void *logits() const { return logits_.data(); }
+    void *dlogits() const;  // null without a gradient
+    const void *labels() const { return labels_.memory->data(); }
+    const void *saved_statistics() const { return saved_statistics_; }
+
     gh_status call() const;
     void fill(const OptionProblem &problem);  // which differs in logits, labels and `before` at most
     OptionOutcome fetch() const;              // also fails the test if an input or memory around an argument changed

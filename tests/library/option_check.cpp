@@ -76,7 +76,7 @@ void check_gradient(const OptionProblem &problem, const OptionRow &expected, int
     }
 }
 
-void check(const OptionProblem &problem, const OptionOutcome &outcome) {
+void check(const OptionProblem &problem, const OptionOutcome &outcome, int partial_sums) {
     SCOPED_TRACE(problem.describe());
     const Bounded D = denominator(problem);
     const bool is_open = std::isnan(D.value);  // see option_oracle.h: what D is, and so what follows from it
@@ -84,7 +84,7 @@ void check(const OptionProblem &problem, const OptionOutcome &outcome) {
     double valid = 0, correct = 0, out_of_range = 0;
     for (int64_t i = 0; i < problem.batch; i++) {
         if (::testing::Test::HasFailure()) return;  // one row's are enough
-        const OptionRow row = reference_row(problem, i, D);
+        const OptionRow row = reference_row(problem, i, D, partial_sums);
         if (!outcome.dlogits.empty() && !(is_open && row.counted && row.in_range))
             check_gradient(problem, row, i, outcome.dlogits);
         auto check_output = [&](Output output, const char *name, const Bounded &expected) {

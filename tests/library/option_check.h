@@ -7,7 +7,7 @@
 namespace test {
 
 // Fails the test if anything differs from the contract by more than fp32 arithmetic explains.
-void check(const OptionProblem &problem, const OptionOutcome &outcome);
+void check(const OptionProblem &problem, const OptionOutcome &outcome, int partial_sums = 256);
 
 // run() and check(), on the program's engine.
 OptionOutcome run_and_check(const OptionProblem &problem);

@@ -396,7 +396,7 @@ TEST_P(FiniteMask, EntropyIsThatOfTheOtherClasses) {
         expect_zero_at_masked_classes(problem, outcome, mask);
         EXPECT_EQ(outcome.number(Output::row_entropy, 2), 0.0f);
         EXPECT_EQ(outcome.number(Output::row_entropy, 3), 0.0f);
-        EXPECT_TRUE(run_and_check(backward_from(problem, outcome)).dlogits == outcome.dlogits);
+        EXPECT_TRUE(run(backward_from(problem, outcome)).dlogits == outcome.dlogits);
         problem.gradient = Gradient::none;
         run_and_check(problem);
     });
@@ -409,7 +409,7 @@ TEST_P(FiniteMask, PlainTerms) {
         const OptionOutcome outcome = run_and_check(problem);
         expect_zero_at_masked_classes(problem, outcome, mask);
         EXPECT_EQ(outcome.number(Output::row_loss, 2), 0.0f);
-        EXPECT_TRUE(run_and_check(backward_from(problem, outcome)).dlogits == outcome.dlogits);
+        EXPECT_TRUE(run(backward_from(problem, outcome)).dlogits == outcome.dlogits);
         problem.gradient = Gradient::none;
         run_and_check(problem);
     });
