@@ -222,9 +222,12 @@ def _dlpack_array(name: str, array: Any, written: bool) -> Array:
     # The producer makes this stream wait for the array. Which stream it works on, the protocol cannot say.
     arguments = {"stream": _LEGACY_DEFAULT_STREAM} if kind in ("cuda", "cuda_managed") else {}
     try:
-        capsule = array.__dlpack__(max_version=(1, 0), **arguments)
-    except TypeError:  # an exporter of before version 1
-        capsule = array.__dlpack__(**arguments)
+        try:
+            capsule = array.__dlpack__(max_version=(1, 0), **arguments)
+        except TypeError:  # an exporter of before version 1
+            capsule = array.__dlpack__(**arguments)
+    except BufferError as error:  # such as a read-only array, of which version 1 is the first to know
+        raise ValueError(f"{name}: not given out by DLPack: {error}") from error
     # The capsule keeps its name: it is not taken over, and gives the array back when it goes.
     read_only = False
     if _capsule_is(capsule, b"dltensor_versioned"):
