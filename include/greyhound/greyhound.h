@@ -38,6 +38,9 @@
 #define GH_API
 #endif
 
+/* Parameters stand in groups, a line each. */
+/* clang-format off */
+
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -49,6 +49,19 @@ const char *gh_last_error(void) {
 
 namespace {
 
+// The arguments that all calls have. Rows follow one another.
+gh::CrossEntropy call_of(const void *logits, void *dlogits, gh_dtype dtype, const void *labels, int64_t batch,
+                         int64_t vocab) {
+    gh::CrossEntropy call;
+    call.logits = logits;
+    call.dlogits = dlogits;
+    call.dtype = dtype;
+    call.labels = labels;
+    call.batch = batch;
+    call.vocab = call.logits_row_stride = call.dlogits_row_stride = vocab;
+    return call;
+}
+
 // A call with its options read, on its way to the engine that the stream names.
 gh_status run(const gh::CrossEntropy &call, gh_stream stream) {
     if (gh_status status = gh::validate(call, stream == GH_STREAM_HOST)) return status;
@@ -65,12 +78,7 @@ gh_status run(const gh::CrossEntropy &call, gh_stream stream) {
 gh_status gh_cross_entropy_fwd_bwd(void *logits, gh_dtype dtype, const int64_t *labels, int64_t batch, int64_t vocab,
                                    float z_loss_multiplier, int64_t ignore_index, float *ce_sum, float *z_sum,
                                    float *n_valid, gh_stream stream) {
-    gh::CrossEntropy call;
-    call.logits = call.dlogits = logits;
-    call.dtype = dtype;
-    call.labels = labels;
-    call.batch = batch;
-    call.vocab = call.logits_row_stride = call.dlogits_row_stride = vocab;
+    gh::CrossEntropy call = call_of(logits, logits, dtype, labels, batch, vocab);
     call.z_loss_multiplier = z_loss_multiplier;
     call.ignore_index = ignore_index;
     call.loss = ce_sum;
@@ -82,14 +90,8 @@ gh_status gh_cross_entropy_fwd_bwd(void *logits, gh_dtype dtype, const int64_t *
 
 gh_status gh_cross_entropy(const void *logits, void *dlogits, gh_dtype dtype, const void *labels, int64_t batch,
                            int64_t vocab, const gh_cross_entropy_options *options, gh_stream stream) {
-    gh::CrossEntropy call;
+    gh::CrossEntropy call = call_of(logits, dlogits, dtype, labels, batch, vocab);
     call.pass = dlogits == nullptr ? gh::Pass::forward : gh::Pass::forward_and_backward;
-    call.logits = logits;
-    call.dlogits = dlogits;
-    call.dtype = dtype;
-    call.labels = labels;
-    call.batch = batch;
-    call.vocab = vocab;
     if (gh_status status = gh::read_options(options, call)) return status;
     return run(call, stream);
 }
@@ -97,14 +99,8 @@ gh_status gh_cross_entropy(const void *logits, void *dlogits, gh_dtype dtype, co
 gh_status gh_cross_entropy_backward(const void *logits, void *dlogits, gh_dtype dtype, const void *labels,
                                     int64_t batch, int64_t vocab, const void *row_statistics, const float *row_lse,
                                     const gh_cross_entropy_options *options, gh_stream stream) {
-    gh::CrossEntropy call;
+    gh::CrossEntropy call = call_of(logits, dlogits, dtype, labels, batch, vocab);
     call.pass = gh::Pass::backward;
-    call.logits = logits;
-    call.dlogits = dlogits;
-    call.dtype = dtype;
-    call.labels = labels;
-    call.batch = batch;
-    call.vocab = vocab;
     call.saved_statistics = row_statistics;
     call.saved_lse = row_lse;
     if (gh_status status = gh::read_options(options, call)) return status;
