@@ -142,20 +142,19 @@ class BlockRow {
         return part;
     }
 
-    // Every thread meets the vectors that it copied itself.
+    // Every thread meets the vectors that it copied itself. Returns the label's logit, if it is this thread's.
     template <bool from_cache, bool whole_vectors>
-    __device__ void store_gradient(const Row &row, const RowResult &result, const RowFactors &row_factors) const {
+    __device__ float store_gradient(const Row &row, const RowResult &result) const {
         const uint4 *const vectors = row.logits_vectors();
+        float label_logit = 0.0f;
 #pragma unroll(extended ? 1 : 4)
         for (int64_t v = thread; v < row.vectors; v += threads) {
             float f[per_vector];
             Element<T>::unpack(from_cache && v < cached_vectors ? cache[v] : vectors[v], f);
 #pragma unroll
             for (int k = 0; k < per_vector; k++) {
-                const bool is_label = v == row.target_vector && k == row.target_element;
-                f[k] = is_label
-                           ? label_gradient(p, scale, result, f[k], row_factors)
-                           : class_gradient<terms, Form::any>(scale, result, f[k], class_weight(row.column(v) + k));
+                if (v == row.target_vector && k == row.target_element) label_logit = f[k];
+                f[k] = class_gradient<terms, Form::any>(scale, result, f[k], class_weight(row.column(v) + k));
             }
             T *const stored = row.dlogits + row.column(v);
             if (whole_vectors) {
@@ -165,6 +164,7 @@ class BlockRow {
                 for (int k = 0; k < per_vector; k++) stored[k] = Element<T>::from_float(f[k]);
             }
         }
+        return label_logit;
     }
 
     __device__ bool stores_whole_vectors(const Row &row) const {
@@ -185,28 +185,35 @@ class BlockRow {
         }
     }
 
-    __device__ void gradient(const Row &row, const RowResult &result, const RowFactors &row_factors,
+    __device__ void gradient(const Row &row, const RowSum &sum, const RowFactors &row_factors, float entropy,
                              float edge_logit) const {
+        const RowResult result = p.saved_lse != nullptr ? finish_row_of_lse(p, factors, scale, sum.others.max,
+                                                                            row.label_in_range, row_factors)
+                                                        : finish_row(p, factors, scale, sum, row_factors, entropy);
+        float label_logit;
         if (!stores_whole_vectors(row))
-            store_gradient<false, false>(row, result, row_factors);
+            label_logit = store_gradient<false, false>(row, result);
         else if (p.computes_outputs)
-            store_gradient<true, true>(row, result, row_factors);
+            label_logit = store_gradient<true, true>(row, result);
         else
-            store_gradient<false, true>(row, result, row_factors);
-        if (row.edge < 0) return;
-        const bool is_label = row.label_in_range && row.edge == row.label;
-        row.dlogits[row.edge] = Element<T>::from_float(
-            is_label ? label_gradient(p, scale, result, edge_logit, row_factors)
-                     : class_gradient<terms, Form::any>(scale, result, edge_logit, class_weight(row.edge)));
+            label_logit = store_gradient<false, true>(row, result);
+        if (row.edge >= 0)
+            row.dlogits[row.edge] = Element<T>::from_float(
+                class_gradient<terms, Form::any>(scale, result, edge_logit, class_weight(row.edge)));
+        // The thread that has the label has just stored something else there.
+        const bool label_at_edge = row.label_in_range && row.edge == row.label;
+        const bool label_in_vector = row.target_vector >= 0 && row.target_vector % threads == thread;
+        if (label_at_edge || label_in_vector)
+            row.dlogits[row.label] = Element<T>::from_float(label_gradient(
+                p, factors, scale, sum, row_factors, entropy, result, label_at_edge ? edge_logit : label_logit));
     }
 
     __device__ void compute(const Row &row) {
         const float edge_logit = row.edge >= 0 ? Element<T>::to_float(row.logits[row.edge]) : 0.0f;
         const RowFactors row_factors = load_factors(p, row.index, row.label);
         if (!p.computes_outputs) {
-            const RowResult result =
-                finish_saved(p, factors, scale, load_saved(p, row.index), row.label_in_range, row_factors);
-            gradient(row, result, row_factors, edge_logit);
+            const SavedRow saved = load_saved(p, row.index);
+            gradient(row, to_row_sum(saved, row.label_in_range), row_factors, saved.entropy, edge_logit);
             return;
         }
         const Part part = sum_up(row, edge_logit);
@@ -216,8 +223,8 @@ class BlockRow {
         if (p.computes_gradient) {
             float entropy = 0.0f;
             if constexpr (extended)
-                if (p.needs_entropy) entropy = row_entropy(scale, sum, part.moments);
-            gradient(row, finish_row(p, factors, scale, sum, row_factors, entropy), row_factors, edge_logit);
+                if (p.row_dentropy != nullptr) entropy = row_entropy(scale, sum, part.moments);
+            gradient(row, sum, row_factors, entropy, edge_logit);
         }
         __syncthreads();  // before the next row's parts
     }

@@ -655,7 +655,7 @@ class RingWarp {
 
     // Second pass: the gradient replaces the logits, in the ring and then in memory.
     template <Form form>
-    __device__ void gradient(const Row &row, const RowResult &result, const RowFactors &row_factors) {
+    __device__ void gradient(const Row &row, const RowResult &result, const RowFactors &row_factors, float entropy) {
         const Partition &partition = partition_of(row.place);
         T *const dlogits = dlogits_row(row.index);
         uint4 *const stored_vectors = first_chunk(dlogits, row.place);
@@ -695,7 +695,8 @@ class RingWarp {
                 }
             }
             if (with_label)
-                *label_element = Element<T>::from_float(label_gradient(p, scale, result, label_logit, row_factors));
+                *label_element = Element<T>::from_float(
+                    label_gradient(p, factors, scale, row.summed(), row_factors, entropy, result, label_logit));
             ptx::fence_proxy_async();
             __syncwarp();
             if (lane == 0) {
@@ -717,18 +718,23 @@ class RingWarp {
             const float logit = Element<T>::to_float(row.edge);
             const float weight = weighted ? __ldg(p.class_weights + row.place.edge) : 1.0f;
             dlogits[row.place.edge] = Element<T>::from_float(
-                row.edge_is_target() ? label_gradient(p, scale, result, logit, row_factors)
-                                     : class_gradient<terms, Form::any>(scale, result, logit, weight));
+                row.edge_is_target()
+                    ? label_gradient(p, factors, scale, row.summed(), row_factors, entropy, result, logit)
+                    : class_gradient<terms, Form::any>(scale, result, logit, weight));
         }
     }
 
-    __device__ void gradient(const Row &row, const RowResult &result, const RowFactors &row_factors) {
+    __device__ void gradient(const Row &row, const RowFactors &row_factors) {
+        const float entropy = entropy_of(row);
+        const RowResult result = p.saved_lse != nullptr
+                                     ? finish_row_of_lse(p, factors, scale, row.sum.max, row.label >= 0, row_factors)
+                                     : finish_row(p, factors, scale, row.summed(), row_factors, entropy);
         if (extended && p.row_dentropy != nullptr)
-            gradient<Form::any>(row, result, row_factors);
+            gradient<Form::any>(row, result, row_factors, entropy);
         else if (!extended && result.scale == 1.0f)
-            gradient<Form::softmax>(row, result, row_factors);
+            gradient<Form::softmax>(row, result, row_factors, entropy);
         else
-            gradient<Form::without_entropy>(row, result, row_factors);
+            gradient<Form::without_entropy>(row, result, row_factors, entropy);
     }
 
     __device__ void keep(const Row &row, const RowFactors &row_factors) {
@@ -748,15 +754,12 @@ class RingWarp {
         kept = 0;
     }
 
-    // The result of a row that this team has summed up, or an earlier call.
-    __device__ RowResult result_of(const Row &row, const RowFactors &row_factors) const {
-        if (!p.computes_outputs)
-            return finish_saved(p, factors, scale, {row.sum, row.target, extended ? row.moments.entropy : 0.0f},
-                                row.label >= 0, row_factors);
-        float entropy = 0.0f;
-        if constexpr (extended)
-            if (p.needs_entropy) entropy = row_entropy(scale, row.summed(), row.moments);
-        return finish_row(p, factors, scale, row.summed(), row_factors, entropy);
+    __device__ float entropy_of(const Row &row) const {
+        if constexpr (extended) {
+            if (!p.computes_outputs) return row.moments.entropy;  // as it was saved
+            if (p.row_dentropy != nullptr) return row_entropy(scale, row.summed(), row.moments);
+        }
+        return 0.0f;
     }
 
     __device__ void run_rows() {
@@ -786,7 +789,7 @@ class RingWarp {
                 end = next_chunks;
                 if (have_row) {
                     if (p.computes_outputs) receive(row);
-                    if (p.computes_gradient) gradient(row, result_of(row, row_factors), row_factors);
+                    if (p.computes_gradient) gradient(row, row_factors);
                     if (p.computes_outputs) keep(row, row_factors);
                     have_row = false;
                 }

@@ -215,8 +215,6 @@ struct RowResult {
     float scale;
     float entropy_scale;
     float shift;
-    // Of the label. If all that is known of the row is its lse, what has to be added to the above.
-    float target_gradient;
 };
 
 // -log p of the label, as log(1 + others / exp(target)).
@@ -295,22 +293,15 @@ __device__ __forceinline__ RowResult finish_row(const CallParameters &p, const C
     r.max = shares.max;
     r.log2_sum = shares.log2_sum;
     r.scale = limited_product(upstream, slope.all());
-    // p_y * (label + others) - label, without the cancellation at p_y near 1.
-    r.target_gradient = upstream * (fmaf(shares.target, slope.others, -shares.others * slope.label) / shares.sum);
     r.entropy_scale = 0.0f;
     r.shift = 0.0f;
     if constexpr (terms != Terms::plain) {
         r.shift = smoothing_shift(p, upstream);
-        r.target_gradient = fmaf(-r.shift, smoothing_weight(p, factors), r.target_gradient);
         if (p.row_dentropy != nullptr) {
             // dH/dx = -p * (log p + H)
             const float upstream_entropy = factors.entropy * p.logit_scale;
             r.entropy_scale = -upstream_entropy * ln_2;
             r.scale = fmaf(-upstream_entropy, entropy, r.scale);
-            const float share = shares.target / shares.sum, surprise = target_loss(scale, row.others, row.target);
-            // Not 0 * inf; but a factor that is NaN passes.
-            const float distance = share == 0.0f ? 0.0f : surprise - entropy;
-            r.target_gradient = fmaf(upstream_entropy * share, distance, r.target_gradient);
         }
     }
     return r;
@@ -324,12 +315,8 @@ __device__ __forceinline__ RowResult finish_row_of_lse(const CallParameters &p, 
     if (!label_in_range) lse = NAN;
     const LseSlope slope(p, call, factors, lse);
     const float upstream = call.loss * factors.loss * p.logit_scale;
-    return {lse / scale.nats,
-            0.0f,
-            limited_product(upstream, slope.all()),
-            0.0f,
-            terms == Terms::plain ? 0.0f : smoothing_shift(p, upstream),
-            -upstream * slope.label};
+    return {lse / scale.nats, 0.0f, limited_product(upstream, slope.all()), 0.0f,
+            terms == Terms::plain ? 0.0f : smoothing_shift(p, upstream)};
 }
 
 // The power of 2 that is exp(x - lse).
@@ -359,15 +346,35 @@ __device__ __forceinline__ float class_gradient(const Scale<terms> &scale, const
     }
 }
 
-// Of the label. `logit` is not used by a pass that sums the row up itself, unless capped.
+// Of the label, in a row of which `r` is the result. It takes a while, but only one lane needs it. An lse from an
+// earlier call is in row.others.max. `logit` is not used by a pass that sums the row up itself, unless capped.
 template <Terms terms>
-__device__ __forceinline__ float label_gradient(const CallParameters &p, const Scale<terms> &scale, const RowResult &r,
-                                                float logit, const RowFactors &factors) {
-    float slope = 1.0f;
-    if constexpr (terms == Terms::capped) slope = scale.capped(logit).slope;
-    if (p.saved_lse == nullptr) return r.target_gradient * slope;
-    return fmaf(r.target_gradient, slope,
-                class_gradient<terms, Form::any>(scale, r, logit, smoothing_weight(p, factors)));
+__device__ __forceinline__ float label_gradient(const CallParameters &p, const CallFactors &call,
+                                                const Scale<terms> &scale, const RowSum &row, const RowFactors &factors,
+                                                float entropy, const RowResult &r, float logit) {
+    float cap_slope = 1.0f;
+    if constexpr (terms == Terms::capped) cap_slope = scale.capped(logit).slope;
+    const float upstream = call.loss * factors.loss * p.logit_scale;
+    if (p.saved_lse != nullptr) {
+        const LseSlope slope(p, call, factors, row.others.max);
+        const float of_class = class_gradient<terms, Form::any>(scale, r, logit, smoothing_weight(p, factors));
+        return fmaf(-upstream * slope.label, cap_slope, of_class);
+    }
+    const RowShares shares(scale, row);
+    const LseSlope slope(p, call, factors, shares.lse);
+    // p_y * (label + others) - label, without the cancellation at p_y near 1.
+    float gradient = upstream * (fmaf(shares.target, slope.others, -shares.others * slope.label) / shares.sum);
+    if constexpr (terms != Terms::plain) {
+        gradient = fmaf(-r.shift, smoothing_weight(p, factors), gradient);
+        if (p.row_dentropy != nullptr) {
+            const float upstream_entropy = factors.entropy * p.logit_scale;
+            const float share = shares.target / shares.sum, surprise = target_loss(scale, row.others, row.target);
+            // Not 0 * inf; but a factor that is NaN passes.
+            const float distance = share == 0.0f ? 0.0f : surprise - entropy;
+            gradient = fmaf(upstream_entropy * share, distance, gradient);
+        }
+    }
+    return gradient * cap_slope;
 }
 
 }  // namespace gh

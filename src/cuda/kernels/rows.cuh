@@ -71,13 +71,8 @@ __device__ __forceinline__ SavedRow load_saved(const CallParameters &p, int64_t 
     return {{others.x, others.y}, rest.x, rest.y};
 }
 
-// As finish_row() made it then.
-template <Terms terms>
-__device__ __forceinline__ RowResult finish_saved(const CallParameters &p, const CallFactors &call,
-                                                  const Scale<terms> &scale, const SavedRow &saved, bool label_in_range,
-                                                  const RowFactors &factors) {
-    if (p.saved_lse != nullptr) return finish_row_of_lse(p, call, scale, saved.others.max, label_in_range, factors);
-    return finish_row(p, call, scale, {saved.others, saved.target, label_in_range}, factors, saved.entropy);
+__device__ __forceinline__ RowSum to_row_sum(const SavedRow &saved, bool label_in_range) {
+    return {saved.others, saved.target, label_in_range};
 }
 
 // ---- Outputs -------------------------------------------------------------------------------------

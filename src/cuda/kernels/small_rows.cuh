@@ -166,12 +166,6 @@ class SmallRowsWarp {
         }
     }
 
-    // What finish_row() gives for a bare call, to the bit.
-    __device__ static RowResult finish_bare_row(const Scale<terms> &scale, const RowSum &sum) {
-        const RowShares shares(scale, sum);
-        return {shares.max, shares.log2_sum, 1.0f, 0.0f, 0.0f, -shares.others / shares.sum};
-    }
-
     __device__ void compute(Row &row) {
         const unsigned label = row.label >= 0 ? static_cast<unsigned>(row.label) : 0;
         const unsigned target_vector = label / per_vector;
@@ -196,18 +190,23 @@ class SmallRowsWarp {
         // Without a row that counts, a gradient of 0: the logits were never loaded and are -inf.
         RowResult result{};
         if (row.counts()) {
-            if (bare)
-                result = finish_bare_row(scale, sum);
-            else if (p.computes_outputs)
+            if (!p.computes_outputs) sum = to_row_sum(load_saved(p, row.index), row.label >= 0);
+            if (bare) {  // what finish_row() gives, without the terms that are not there
+                const RowShares shares(scale, sum);
+                result = {shares.max, shares.log2_sum, 1.0f, 0.0f, 0.0f};
+            } else if (p.saved_lse != nullptr) {
+                result = finish_row_of_lse(p, factors, scale, sum.others.max, row.label >= 0, row_factors);
+            } else {
                 result = finish_row(p, factors, scale, sum, row_factors, 0.0f);
-            else
-                result = finish_saved(p, factors, scale, load_saved(p, row.index), row.label >= 0, row_factors);
+            }
         }
         T *const dlogits = static_cast<T *>(p.dlogits) + row.index * p.dlogits_row_stride;
         uint4 *const vectors = reinterpret_cast<uint4 *>(dlogits) + member;
         store_gradient<bare ? Form::softmax : Form::any>(row, result, vectors);
         // The owner has just stored something else there.
-        if (owner) dlogits[label] = Element<T>::from_float(label_gradient(p, scale, result, target, row_factors));
+        if (owner)
+            dlogits[label] =
+                Element<T>::from_float(label_gradient(p, factors, scale, sum, row_factors, 0.0f, result, target));
     }
 
     __device__ void add_kept() {
