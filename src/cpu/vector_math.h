@@ -73,22 +73,23 @@ inline typename S::Vector exp_biased(typename S::Vector x, const Exponent<S> &ex
     return S::power_of_two(exp_r, reduced.k_plus_magic, exponent.zero, x, exponent.lowest);
 }
 
-// softcap * tanh(t / softcap) with t = scale * logit, and its derivative by t, 1 - tanh^2. With e = exp(-2 |t /
-// softcap|)
+// softcap * tanh(a) with a = scale / softcap * logit, and its derivative by scale * logit, 1 - tanh^2. With
+// e = exp(-2 |a|)
 //
 //     tanh = (1 - e) / (1 + e),  1 - tanh^2 = 4 e / (1 + e)^2
 //
 // and 1 - e is made from exp(r) - 1, so that nothing cancels: the error is a few units in the last place of either,
-// for the derivative plus that of the exponent, 2^-22 |t / softcap|. A derivative below 2^-125 is 0.
+// for the derivative plus that of the exponent, 2^-22 |a|. A derivative below 2^-125 is 0.
 template <class S>
 struct Capped {
     typename S::Vector x, slope;
 };
 
 template <class S>
-inline Capped<S> cap(typename S::Vector logit, typename S::Vector scale, typename S::Vector softcap) {
+inline Capped<S> cap(typename S::Vector logit, typename S::Vector to_unit, typename S::Vector softcap) {
     const auto one = S::broadcast(1), lowest = S::broadcast(-127 * static_cast<float>(ln2));
-    const auto a = logit * scale / softcap;
+    const auto above_infinity = S::max(S::broadcast(-FLT_MAX), logit);  // whose product with 0 would be NaN
+    const auto a = above_infinity * to_unit;
     const auto x = S::max(lowest, S::broadcast(-2) * S::max(a, S::broadcast(0) - a));
     const Reduced<S> reduced = reduce<S, true>(x);
     const auto power = S::power_of_two(one, reduced.k_plus_magic, S::broadcast(magic), x, lowest);
@@ -98,7 +99,7 @@ inline Capped<S> cap(typename S::Vector logit, typename S::Vector scale, typenam
     const auto inverse = one / (one + e);
     const auto magnitude = softcap * (one_minus_e * inverse);
     // 0 for a finite logit, -inf for -inf: a class that is masked out remains so. NaN for NaN and +inf.
-    const auto not_finite = logit - S::max(S::broadcast(-FLT_MAX), logit);
+    const auto not_finite = logit - above_infinity;
     return {S::copy_sign(magnitude, logit) + not_finite, S::broadcast(4) * (e * inverse) * inverse};
 }
 
@@ -142,25 +143,30 @@ template <class S>
 struct Softcapped {
     static constexpr bool has_slope = true;
     Softcapped(const LogitMap *map, float anchor_value)
-        : anchor(S::broadcast(anchor_value)), scale(S::broadcast(map->scale)), softcap(S::broadcast(map->softcap)) {}
+        : anchor(S::broadcast(anchor_value)), to_unit(to_unit_of(map)), softcap(S::broadcast(map->softcap)) {}
     static double x(const LogitMap *map, float logit) { return static_cast<double>(anchor_at(map, logit)); }
     static float anchor_at(const LogitMap *map, float logit) {
-        return cap<S>(S::broadcast(logit), S::broadcast(map->scale), S::broadcast(map->softcap)).x[0];
+        return cap<S>(S::broadcast(logit), to_unit_of(map), S::broadcast(map->softcap)).x[0];
+    }
+    // Formed first: the logit times the scale may be beyond fp32 where this is not.
+    static typename S::Vector to_unit_of(const LogitMap *map) {
+        const float quotient = map->scale / map->softcap;
+        return S::broadcast(quotient < FLT_MAX ? quotient : FLT_MAX);
     }
 
-    typename S::Vector operator()(typename S::Vector logit) const { return cap<S>(logit, scale, softcap).x - anchor; }
+    typename S::Vector operator()(typename S::Vector logit) const { return cap<S>(logit, to_unit, softcap).x - anchor; }
     typename S::Vector operator()(typename S::Vector logit, typename S::Vector &slope) const {
-        const Capped<S> capped = cap<S>(logit, scale, softcap);
+        const Capped<S> capped = cap<S>(logit, to_unit, softcap);
         slope = capped.slope;
         return capped.x - anchor;
     }
 
     typename S::Vector half(typename S::Vector logit) const {
         const auto half = S::broadcast(0.5f);
-        return cap<S>(logit, scale, softcap).x * half - anchor * half;
+        return cap<S>(logit, to_unit, softcap).x * half - anchor * half;
     }
 
-    typename S::Vector anchor, scale, softcap;
+    typename S::Vector anchor, to_unit, softcap;
 };
 
 }  // namespace

@@ -438,8 +438,8 @@ TEST_P(FiniteMask, TheLargestFiniteLogitIsCertain) {
     });
 }
 
-// The smoothed loss asks for the masked columns' distances, too. A distance, and on CUDA the sum of them, may be beyond
-// fp32, and then the loss may be +inf. All else is as usual.
+// The smoothed loss asks for the masked columns' distances, too. A distance, and on CUDA the sum of them in powers of
+// 2, may be beyond fp32, and then the loss may be +inf. All else is as usual.
 TEST_P(FiniteMask, SmoothedLossesAreHuge) {
     for (bool weighted : {false, true})
         for_every_mask([&](OptionProblem problem, double) {
@@ -462,9 +462,10 @@ TEST_P(FiniteMask, SmoothedLossesAreHuge) {
                     sum += problem.weight(j) * distance;
                     widest = std::max(widest, distance);
                 }
-                // The sum rounds as option_oracle.h says; what is so near to the limit may be on either side of it.
+                // The sum rounds as option_oracle.h says; what is so near to the limit may be on either side of it. On
+                // CUDA it is a sum of powers of 2.
                 const double rounding = u * (8 + 2 * static_cast<double>(problem.vocab) / 256);
-                const double limited = engine().is_cuda() ? sum * (1 + rounding) : widest;
+                const double limited = engine().is_cuda() ? sum / std::log(2.0) * (1 + rounding) : widest;
                 const double got = double{outcome.number(Output::row_loss, i)};
                 const Bounded expected = reference_row(problem, i, {1, 0}).loss;
                 if (got == inf && (limited > most || expected.value + expected.error > most)) continue;
@@ -541,6 +542,26 @@ TEST_P(OptionsExact, ASoftcapLeavesInfiniteLogitsInfinite) {
         EXPECT_TRUE(std::isnan(outcome.number(Output::row_loss, 2)));
         EXPECT_EQ(outcome.number(Output::row_loss, 3), inf);
     }
+}
+
+// Also where logit_scale / softcap, a factor of the masked logit, is 0 in fp32, or beyond it.
+TEST_P(OptionsExact, MaskedClassesRemainSoAtExtremeScalesAndSoftcaps) {
+    for (const Extreme &extreme : extremes)
+        for (int64_t vocab : {2, 100, 8203, 50257}) {
+            OptionProblem problem = random_extreme_problem(random, dtype, vocab, extreme);
+            problem.labels.assign(static_cast<size_t>(problem.batch), 0);
+            for (int64_t i = 0; i < problem.batch; i++)
+                for (int64_t j = 1; j < vocab; j += 2) problem.set(i, j, -inf);
+            SCOPED_TRACE(problem.describe());
+            const OptionOutcome outcome = run(problem);
+            for (int64_t i = 0; i < problem.batch; i++) {
+                EXPECT_FALSE(std::isnan(outcome.number(Output::row_loss, i))) << "row " << i;
+                EXPECT_FALSE(std::isnan(outcome.number(Output::row_entropy, i))) << "row " << i;
+                for (int64_t j = 1; j < vocab; j += 2)
+                    ASSERT_EQ(gradient(problem, outcome, i, j), 0.0) << "row " << i << ", column " << j;
+            }
+            if (HasFailure()) return;
+        }
 }
 
 // Ties between columns of the same vector, warp, tile and segment, and of different ones.
