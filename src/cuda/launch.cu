@@ -1,6 +1,8 @@
 #include "cuda/launch.h"
 
 #include <algorithm>
+#include <cfloat>
+#include <cmath>
 #include <cstddef>
 
 #include "cuda/kernels/block_row.cuh"
@@ -80,6 +82,22 @@ cudaError_t launch_kernel(void (*kernel)(Parameters...), const Launch &launch, c
     return cudaLaunchKernelEx(&config, kernel, parameters...);
 }
 
+SoftcapParameters softcap_parameters(double logit_scale, double softcap) {
+    // tanh(u) / u in u^2, minimax for |u| <= near_unit: relative error below 1.5e-8.
+    constexpr double near_unit = 0.5, series[5] = {1.0, -0.33333144, 0.13325879, -0.05304549, 0.01724149};
+    constexpr double log2_e = 1.4426950408889634;
+    const auto finite = [](double x) { return static_cast<float>(std::min<double>(x, FLT_MAX)); };
+    SoftcapParameters p{};
+    p.bits = finite(softcap * log2_e);
+    p.inverse_bits = finite(1.0 / (softcap * log2_e));
+    p.to_unit = finite(logit_scale / softcap);
+    p.near_limit = finite(near_unit * softcap / logit_scale);
+    for (int i = 0; i < 5; i++)
+        p.near_series[i] =
+            std::copysign(finite(std::fabs(logit_scale * log2_e * series[i])), static_cast<float>(series[i]));
+    return p;
+}
+
 CallParameters parameters_of(const CrossEntropy &call) {
     CallParameters p{};
     p.logits = call.logits;
@@ -96,7 +114,8 @@ CallParameters parameters_of(const CrossEntropy &call) {
     p.label_smoothing = call.label_smoothing;
     p.z_loss_multiplier = call.z_loss_multiplier;
     p.logit_scale = call.logit_scale;
-    p.softcap = call.softcap;
+    if (call.softcap > 0.0f)
+        p.softcap = softcap_parameters(static_cast<double>(call.logit_scale), static_cast<double>(call.softcap));
     p.class_weights = call.class_weights;
     p.needs_argmax = call.needs_argmax();
     p.needs_entropy = call.needs_entropy();

@@ -29,6 +29,20 @@ __device__ __forceinline__ void reload_memory() {
     asm volatile("" ::: "memory");
 }
 
+// True in one lane of the warp, always the same; all 32 must call. Unlike `lane == 0` it tells the compiler that it is
+// one, so that an instruction with uniform operands needs no loop over lanes.
+__device__ __forceinline__ bool elect_sync() {
+    uint32_t elected;
+    asm volatile(
+        "{\n"
+        ".reg .pred one;\n"
+        "elect.sync _|one, 0xffffffff;\n"
+        "selp.u32 %0, 1, 0, one;\n"
+        "}"
+        : "=r"(elected));
+    return elected != 0;
+}
+
 // ---- mbarrier ----------------------------------------------------------------------------------
 
 __device__ __forceinline__ void mbarrier_init(uint64_t *barrier, uint32_t arrivals) {

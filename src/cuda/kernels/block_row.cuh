@@ -187,9 +187,9 @@ class BlockRow {
 
     __device__ void gradient(const Row &row, const RowSum &sum, const RowFactors &row_factors, float entropy,
                              float edge_logit) const {
-        const RowResult result = p.saved_lse != nullptr ? finish_row_of_lse(p, factors, scale, sum.others.max,
-                                                                            row.label_in_range, row_factors)
-                                                        : finish_row(p, factors, scale, sum, row_factors, entropy);
+        const RowResult result = p.saved_lse != nullptr ? finish_row_of_lse<T>(p, factors, scale, sum.others.max,
+                                                                               row.label_in_range, row_factors)
+                                                        : finish_row<T>(p, factors, scale, sum, row_factors, entropy);
         float label_logit;
         if (!stores_whole_vectors(row))
             label_logit = store_gradient<false, false>(row, result);

@@ -31,6 +31,10 @@ struct Element<float> {
         return fmaxf(fmaxf(__uint_as_float(v.x), __uint_as_float(v.y)),
                      fmaxf(__uint_as_float(v.z), __uint_as_float(v.w)));
     }
+    // Without the signs.
+    __device__ static uint4 magnitudes(uint4 v) {
+        return make_uint4(v.x & 0x7fffffffu, v.y & 0x7fffffffu, v.z & 0x7fffffffu, v.w & 0x7fffffffu);
+    }
 };
 
 template <>
@@ -60,6 +64,9 @@ struct Element<__half> {
     }
     __device__ static uint4 pack(const float *x) {
         return make_uint4(pack_pair(x), pack_pair(x + 2), pack_pair(x + 4), pack_pair(x + 6));
+    }
+    __device__ static uint4 magnitudes(uint4 v) {
+        return make_uint4(v.x & 0x7fff7fffu, v.y & 0x7fff7fffu, v.z & 0x7fff7fffu, v.w & 0x7fff7fffu);
     }
     __device__ static float max(uint4 v) {
         const __half2 m = __hmax2(__hmax2(as_pair(v.x), as_pair(v.y)), __hmax2(as_pair(v.z), as_pair(v.w)));
@@ -91,6 +98,9 @@ struct Element<__nv_bfloat16> {
     }
     __device__ static uint4 pack(const float *x) {
         return make_uint4(pack_pair(x), pack_pair(x + 2), pack_pair(x + 4), pack_pair(x + 6));
+    }
+    __device__ static uint4 magnitudes(uint4 v) {
+        return make_uint4(v.x & 0x7fff7fffu, v.y & 0x7fff7fffu, v.z & 0x7fff7fffu, v.w & 0x7fff7fffu);
     }
     __device__ static float max(uint4 v) {
         const __nv_bfloat162 m = __hmax2(__hmax2(as_pair(v.x), as_pair(v.y)), __hmax2(as_pair(v.z), as_pair(v.w)));

@@ -38,6 +38,15 @@ struct RowTotals {
     int64_t n_out_of_range;
 };
 
+// softcap * tanh(logit * logit_scale / softcap), in powers of 2: times log2(e). All are finite.
+struct SoftcapParameters {
+    float bits;            // the cap
+    float inverse_bits;    // 1 / cap
+    float to_unit;         // logit_scale / softcap
+    float near_limit;      // of |logit|: below it, a polynomial does
+    float near_series[5];  // in the square of the unit value, the lowest power first; times the logit
+};
+
 constexpr int max_parts = 128;
 
 // The caller's workspace.
@@ -64,7 +73,7 @@ struct CallParameters {
     float label_smoothing;
     float z_loss_multiplier;
     float logit_scale;
-    float softcap;
+    SoftcapParameters softcap;  // not used unless capped
     const float *class_weights;
     bool needs_argmax;
     bool needs_entropy;

@@ -33,6 +33,7 @@
 #include "cuda/kernels/row_math.cuh"
 #include "cuda/kernels/rows.cuh"
 #include "cuda/kernels/sums.cuh"
+#include "cuda/kernels/vectors.cuh"
 #include "cuda/ptx.cuh"
 
 namespace gh {
@@ -45,6 +46,8 @@ class RingWarp {
     static constexpr int per_vector_shift = per_vector == 8 ? 3 : 2;
     static constexpr int vectors_per_lane = ring_vectors_per_lane;
     static constexpr int chunk_vectors = ring_chunk_vectors;
+    // From here on it is faster to compute a chunk as if it were full, all vectors of a lane at once.
+    static constexpr int worth_all_vectors = chunk_vectors / 2 + 1;
     static constexpr uint32_t minus_infinity = Element<T>::minus_infinity;
     static constexpr int planes = extended ? ring_extended_planes : ring_plain_planes;
 
@@ -206,7 +209,7 @@ class RingWarp {
         }
         const Partition &partition = partition_of(load_place);
         const int chunk = load_number < partition.chunks() ? load_number : load_number - partition.chunks();
-        if (lane == 0) {
+        if (ptx::elect_sync()) {
             const int begin = skip(load_place, chunk);
             const uint32_t bytes = (partition.size(chunk) - begin) * 16;
             ptx::mbarrier_arrive_expect_tx(full + load_slot, bytes);
@@ -288,114 +291,74 @@ class RingWarp {
 
     template <int count>
     __device__ void add_exp(ExpSum &sum, const uint4 (&x)[count]) const {
-        float max = sum.max;
-#pragma unroll
-        for (int i = 0; i < count; i++) max = fmaxf(max, Element<T>::max(x[i]));
-        float even = sum.sum * scale.exp_minus(sum.max, max), odd = 0.0f;
-#pragma unroll
-        for (int i = 0; i < count; i++) {
-            float f[per_vector];
-            Element<T>::unpack(x[i], f);
-#pragma unroll
-            for (int k = 0; k < per_vector; k += 2) {
-                even += scale.exp_minus(f[k], max);
-                odd += scale.exp_minus(f[k + 1], max);
-            }
-        }
-        sum = {max, even + odd};
+        const float max = fmaxf(sum.max, max_element<T>(x));
+        sum = {max, fmaf(sum.sum, scale.exp_minus(sum.max, max), sum_exp<T>(scale, x, max))};
     }
 
-    // Does this lane have the i-th of its vectors in a chunk, from `begin` up to `size`?
-    template <bool full>
-    __device__ bool has_vector(int i, int begin, int size) const {
-        const int vector = i * warp_lanes + lane;
-        return full || (vector >= begin && vector < size);
+    // How many of its vectors in a chunk this lane has, where `begin` are not of the row.
+    __device__ int count_vectors(int begin, int size) const {
+        return (size - lane + warp_lanes - 1) / warp_lanes - (lane < begin ? 1 : 0);
     }
 
     // This lane's vectors of a chunk; what it has not is -inf.
-    template <bool full, int count>
-    __device__ void load_vectors_of(const uint4 *chunk, int begin, int size, uint4 (&x)[count]) const {
+    __device__ void load_vectors_of(const uint4 *chunk, int size, uint4 (&x)[vectors_per_lane]) const {
 #pragma unroll
-        for (int i = 0; i < count; i++) {
+        for (int i = 0; i < vectors_per_lane; i++) {
             x[i] = make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity);
-            if (has_vector<full>(i, begin, size)) x[i] = chunk[i * warp_lanes + lane];
+            if (i * warp_lanes + lane < size) x[i] = chunk[i * warp_lanes + lane];
         }
     }
 
-    // Adds the exp-sum, and the moments that are asked for, of this lane's vectors of a chunk, and returns the largest
-    // logit. `label` is where the label's is among them, or null; it goes to row.target.
-    template <int count, bool full, bool with_below, bool with_entropy>
-    __device__ float add_moments(Row &row, const uint4 *chunk, int begin, int size, T *label) const {
-        uint4 x[count];
-        if (label != nullptr) {
-            row.target_logit = Element<T>::to_float(*label);
-            row.target = scale.value(row.target_logit);
-            *label = Element<T>::from_float(-INFINITY);
-            ptx::reload_memory();
+    // Sums over this lane's elements of a chunk, relative to `max`; x has them if that is worth it. What is not of the
+    // row is -inf.
+    template <bool with_below, bool with_entropy>
+    __device__ ClassSums sum_classes(const uint4 *chunk, const uint4 (&x)[vectors_per_lane], int begin, int size,
+                                     float max) const {
+        ClassSums sums;
+        const FusedPowers powers(scale, max);
+        const auto of_row = [&](int vector) { return vector < size && (aligned || vector >= begin); };
+        if (size < worth_all_vectors || (fuses_powers<T> && !powers.hold())) {
+            const auto power = [&](float logit) { return scale.power(scale.value(logit), max); };
+#pragma unroll 1
+            for (int vector = lane; vector < size; vector += warp_lanes)
+                add_classes<T, with_below, with_entropy>(sums, {chunk[vector]}, power,
+                                                         [&](int) { return of_row(vector); });
+            return sums;
         }
-        load_vectors_of<full>(chunk, begin, size, x);
-        float largest = Element<T>::max(x[0]);
-#pragma unroll
-        for (int i = 1; i < count; i++) largest = fmaxf(largest, Element<T>::max(x[i]));
-        if (label != nullptr) {
-            // In the label's place stands another logit, whose terms are taken out again: then all sums are finite, and
-            // no more is taken from them than half of what is there.
-            *label = Element<T>::from_float(largest);
-            ptx::reload_memory();
-            load_vectors_of<full>(chunk, begin, size, x);
-            *label = Element<T>::from_float(row.target_logit);
+        const auto power_of = [&](float value) {
+            return fuses_powers<T> ? fmaf(value, scale.bits, -powers.product) : scale.power(value, max);
+        };
+        const auto counts = [&](int i) { return of_row(i * warp_lanes + lane); };
+        bool near = false;
+        if constexpr (terms == Terms::capped) {
+            near = scale.is_near(max_magnitude<T>(x));
+            if (near)
+                add_classes<T, with_below, with_entropy>(
+                    sums, x, [&](float logit) { return power_of(scale.near_value(logit)); }, counts);
         }
-        Moments &moments = row.moments;
-        const float largest_value = scale.value(largest), max = fmaxf(row.sum.max, largest_value);
-        moments.move(scale, row.sum.sum, row.sum.max, max);
-        float sum[2] = {row.sum.sum * scale.exp_minus(row.sum.max, max), 0.0f};
-        float entropy[2] = {moments.entropy, 0.0f}, below = 0.0f;
-        int classes = 0;
-#pragma unroll
-        for (int i = 0; i < count; i++) {
-            float f[per_vector], below_here[2] = {0.0f, 0.0f};
-            Element<T>::unpack(x[i], f);
-#pragma unroll
-            for (int k = 0; k < per_vector; k++) {
-                const float difference = scale.value(f[k]) - max;
-                const float e = ptx::ex2_approx_ftz(difference * scale.bits);
-                sum[k % 2] += e;
-                if (with_below) below_here[k % 2] += difference;
-                if (with_entropy) entropy[k % 2] = fmaf(e, fmaxf(difference, -FLT_MAX), entropy[k % 2]);
-            }
-            // What the lane has not is no class of -inf.
-            if (has_vector<full>(i, begin, size)) {
-                below += below_here[0] + below_here[1];
-                classes += per_vector;
-            }
+        if (!near)
+            add_classes<T, with_below, with_entropy>(
+                sums, x, [&](float logit) { return power_of(scale.value(logit)); }, counts);
+        if (fuses_powers<T>) {
+            // From powers that are `excess` too large.
+            const float shrink = ptx::ex2_approx_ftz(-powers.excess);
+            if (with_entropy) sums.entropy = fmaf(-powers.excess, sums.exp, sums.entropy) * shrink;
+            if (with_below)
+                sums.below =
+                    fmaf(static_cast<float>(-per_vector * count_vectors(begin, size)), powers.excess, sums.below);
+            sums.exp *= shrink;
         }
-        if (label != nullptr) {
-            classes--;
-            const float difference = largest_value - max;
-            if (difference > -INFINITY) {  // else all that there is is -inf
-                const float e = ptx::ex2_approx_ftz(difference * scale.bits);
-                sum[0] -= e;
-                below -= difference;
-                entropy[0] = fmaf(-e, difference, entropy[0]);
-            }
-        }
-        row.sum = {max, sum[0] + sum[1]};
-        moments.entropy = entropy[0] + entropy[1];
-        if (with_below) {
-            moments.below += below;
-            moments.weight += static_cast<float>(classes);
-        }
-        return largest;
+        return sums;
     }
 
-    template <int count, bool full>
-    __device__ float add_moments(Row &row, const uint4 *chunk, int begin, int size, T *label) const {
+    __device__ ClassSums sum_classes(const uint4 *chunk, const uint4 (&x)[vectors_per_lane], int begin, int size,
+                                     float max) const {
         const bool with_below = p.label_smoothing != 0.0f && !weighs_classes();
         if (p.needs_entropy)
-            return with_below ? add_moments<count, full, true, true>(row, chunk, begin, size, label)
-                              : add_moments<count, full, false, true>(row, chunk, begin, size, label);
-        return with_below ? add_moments<count, full, true, false>(row, chunk, begin, size, label)
-                          : add_moments<count, full, false, false>(row, chunk, begin, size, label);
+            return with_below ? sum_classes<true, true>(chunk, x, begin, size, max)
+                              : sum_classes<false, true>(chunk, x, begin, size, max);
+        return with_below ? sum_classes<true, false>(chunk, x, begin, size, max)
+                          : sum_classes<false, false>(chunk, x, begin, size, max);
     }
 
     // The columns of the vectors that a chunk has, counted from the one that is its first.
@@ -403,6 +366,24 @@ class RingWarp {
         const Partition &partition = partition_of(row.place);
         const int vector = partition.first_vector + offset(partition, chunk) - row.place.skip;
         return row.place.head + vector * per_vector;
+    }
+
+    // The class weights of a vector whose first column is `column`.
+    __device__ void load_weights(float (&weights)[per_vector], int column) const {
+        const float *const first = p.class_weights + column;
+        if (reinterpret_cast<uintptr_t>(first) % 16 == 0) {
+#pragma unroll
+            for (int k = 0; k < per_vector; k += 4) {
+                const float4 four = __ldg(reinterpret_cast<const float4 *>(first + k));
+                weights[k] = four.x;
+                weights[k + 1] = four.y;
+                weights[k + 2] = four.z;
+                weights[k + 3] = four.w;
+            }
+        } else {
+#pragma unroll
+            for (int k = 0; k < per_vector; k++) weights[k] = __ldg(first + k);
+        }
     }
 
     // The moments' weighted sums where every class has a weight of its own.
@@ -414,72 +395,105 @@ class RingWarp {
             float f[per_vector];
             Element<T>::unpack(vectors[i], f);
             const int first = column + i * per_vector;
+            float weights[per_vector];
+            load_weights(weights, first);
 #pragma unroll
             for (int k = 0; k < per_vector; k++) {
-                const float weight = first + k == row.label ? 0.0f : __ldg(p.class_weights + first + k);
-                row.moments.below += weighted(weight, scale.value(f[k]) - row.sum.max);
+                const float weight = first + k == row.label ? 0.0f : weights[k];
+                row.moments.below += weighted(weight, scale.power(scale.value(f[k]), row.sum.max));
                 row.moments.weight += weight;
             }
         }
     }
 
-    // Keeps the largest logit of this warp up to date, and the chunk that it is first in; `largest` is a lane's own of
-    // the present chunk. All lanes have the same, and it seldom rises.
-    __device__ static void update_best(Row &row, float largest) {
-        if (!__any_sync(~0u, largest > row.moments.best)) return;
-        row.moments.best = max_warp(largest);
-        row.moments.best_column = row.chunks_summed;  // until find_best_column()
-    }
-
-    // From the chunk to the column. The chunk is read from the ring if it is still there, else from memory.
+    // From the chunk that each lane's largest logit is first in, to the column that the warp's is first in. The chunk
+    // is read from the ring if it is still there, else from memory.
     __device__ void find_best_column(Row &row) const {
-        const int chunk = row.moments.best_column;
-        if (chunk == INT_MAX) return;
-        const Partition &partition = partition_of(row.place);
-        const int behind = partition.chunks() - chunk;  // chunks of the row from this one on
-        const uint4 *vectors = first_chunk(logits_row(row.index), row.place) + offset(partition, chunk);
-        if (behind <= resident(partition))
-            vectors = chunk_in_ring(sum_slot >= behind ? sum_slot - behind : sum_slot - behind + p.slots);
-        const int first_of_chunk = first_column(row, chunk);
-        int column = INT_MAX;
-        uint4 x[vectors_per_lane];
-#pragma unroll
-        for (int i = 0; i < vectors_per_lane; i++)
-            if (i * warp_lanes + lane < partition.size(chunk)) x[i] = vectors[i * warp_lanes + lane];
-#pragma unroll
-        for (int i = 0; i < vectors_per_lane; i++) {
-            const int vector = i * warp_lanes + lane;
-            if (vector < skip(row.place, chunk) || vector >= partition.size(chunk)) continue;
-            float f[per_vector];
-            Element<T>::unpack(x[i], f);
-            const int first = first_of_chunk + vector * per_vector;
-#pragma unroll
-            for (int k = 0; k < per_vector; k++)
-                if (f[k] == row.moments.best && first + k != row.label) column = min(column, first + k);
+        const float best = max_warp(row.moments.best);
+        const bool has_best = row.moments.best == best && row.moments.best_column != INT_MAX;
+        int first = INT_MAX;
+        // Each of the lanes that have it in turn, with one of its elements to every lane; seldom more than one.
+        for (unsigned owners = __ballot_sync(~0u, has_best); owners != 0; owners &= owners - 1) {
+            const int owner = __ffs(owners) - 1;
+            const int chunk = __shfl_sync(~0u, row.moments.best_column, owner);
+            const Partition &partition = partition_of(row.place);
+            const int behind = partition.chunks() - chunk;  // chunks of the row from this one on
+            const uint4 *vectors = first_chunk(logits_row(row.index), row.place) + offset(partition, chunk);
+            if (behind <= resident(partition))
+                vectors = chunk_in_ring(sum_slot >= behind ? sum_slot - behind : sum_slot - behind + p.slots);
+            const int vector = lane / per_vector * warp_lanes + owner;
+            bool found = false;
+            const int column = first_column(row, chunk) + vector * per_vector + lane % per_vector;
+            if (vector < partition.size(chunk) && vector >= skip(row.place, chunk) && column != row.label)
+                found = Element<T>::to_float(reinterpret_cast<const T *>(vectors + vector)[lane % per_vector]) == best;
+            const unsigned lanes = __ballot_sync(~0u, found);
+            if (lanes != 0) first = min(first, __shfl_sync(~0u, column, __ffs(lanes) - 1));
         }
-        row.moments.best_column = __reduce_min_sync(~0u, column);
+        row.moments.best = best;
+        row.moments.best_column = first;
     }
 
     __device__ void sum_chunk_extended(Row &row, uint4 *vectors) const {
         const int n = partition_of(row.place).size(row.chunks_summed), begin = skip(row.place, row.chunks_summed);
+        clear_skipped(row, vectors);
         const bool with_label = row.chunks_summed == row.target_chunk && reads_target(row);
         T *const label = with_label ? reinterpret_cast<T *>(vectors) + row.target_element : nullptr;
-        float largest;
-        if (n == chunk_vectors && begin == 0)
-            largest = add_moments<vectors_per_lane, true>(row, vectors, begin, n, label);
-        else if (n <= warp_lanes)
-            largest = add_moments<1, false>(row, vectors, begin, n, label);
-        else
-            largest = add_moments<vectors_per_lane, false>(row, vectors, begin, n, label);
-        if (weighs_classes()) add_weights(row, vectors, begin, n);
+        if (with_label) {
+            row.target_logit = Element<T>::to_float(*label);
+            row.target = scale.value(row.target_logit);
+            *label = Element<T>::from_float(-INFINITY);
+            ptx::reload_memory();
+        }
+        uint4 x[vectors_per_lane];
+        load_vectors_of(vectors, n, x);
+        const float largest = max_element<T>(x);
+        if (with_label) {
+            // In the label's place stands another logit, whose terms are taken out again: then all sums are finite, and
+            // no more is taken from them than half of what is there.
+            *label = Element<T>::from_float(largest);
+            ptx::reload_memory();
+            load_vectors_of(vectors, n, x);
+        }
+        const float largest_value = scale.value(largest), max = fmaxf(row.sum.max, largest_value);
+        ClassSums sums = sum_classes(vectors, x, begin, n, max);
+        int classes = per_vector * count_vectors(begin, n);
+        if (with_label) {
+            *label = Element<T>::from_float(row.target_logit);
+            classes--;
+            const float power = scale.power(largest_value, max);
+            if (power > -INFINITY) {  // else all that there is is -inf
+                const float e = ptx::ex2_approx_ftz(power);
+                sums.exp -= e;
+                sums.below -= power;
+                sums.entropy = fmaf(-e, power, sums.entropy);
+            }
+        }
+        Moments &moments = row.moments;
+        moments.move(scale, row.sum.sum, row.sum.max, max);
+        row.sum = {max, fmaf(row.sum.sum, scale.exp_minus(row.sum.max, max), sums.exp)};
+        moments.entropy += sums.entropy;
+        if (weighs_classes()) {
+            add_weights(row, vectors, begin, n);
+        } else {
+            moments.below += sums.below;
+            moments.weight += static_cast<float>(classes);
+        }
+        if (largest > moments.best) {
+            moments.best = largest;
+            moments.best_column = row.chunks_summed;  // until find_best_column()
+        }
         __syncwarp();
-        if (p.needs_argmax) update_best(row, largest);
+    }
+
+    // What is not of the row at the start of a chunk becomes -inf. Each lane writes where it will read.
+    __device__ void clear_skipped(const Row &row, uint4 *vectors) const {
+        if (!aligned && lane < skip(row.place, row.chunks_summed))
+            vectors[lane] = make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity);
     }
 
     __device__ void sum_chunk(Row &row, uint4 *vectors) const {
         const int n = partition_of(row.place).size(row.chunks_summed);
-        if (lane < skip(row.place, row.chunks_summed))
-            vectors[lane] = make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity);
+        clear_skipped(row, vectors);
         if (row.chunks_summed == row.target_chunk && reads_target(row)) {
             // The lane that reads the label's logit takes it out of the ring.
             T *const element = reinterpret_cast<T *>(vectors) + row.target_element;
@@ -491,6 +505,10 @@ class RingWarp {
             uint4 x[vectors_per_lane];
 #pragma unroll
             for (int i = 0; i < vectors_per_lane; i++) x[i] = vectors[i * warp_lanes + lane];
+            add_exp(row.sum, x);
+        } else if (n >= worth_all_vectors) {
+            uint4 x[vectors_per_lane];
+            load_vectors_of(vectors, n, x);
             add_exp(row.sum, x);
         } else {
 #pragma unroll 1
@@ -601,7 +619,7 @@ class RingWarp {
     __device__ void receive(Row &row) const {
         if (keeps_sums()) return;
         const int slot = row.number & (p.exchanges - 1);
-        ptx::mbarrier_wait_cluster(exchange + slot, row.number / p.exchanges & 1);
+        ptx::mbarrier_wait_cluster(exchange + slot, (row.number & p.exchanges) != 0);
         const float2 *const part = parts + slot * planes * team_parts;
         row.sum = ExpSum();
         row.moments = Moments();
@@ -625,16 +643,27 @@ class RingWarp {
         }
     }
 
-    template <Form form, int count>
+    template <Form form, bool near, int count>
     __device__ void replace_by_gradient(uint4 (&x)[count], const RowResult &result) const {
 #pragma unroll
         for (int i = 0; i < count; i++) {
             float f[per_vector];
             Element<T>::unpack(x[i], f);
 #pragma unroll
-            for (int k = 0; k < per_vector; k++) f[k] = class_gradient<terms, form>(scale, result, f[k]);
+            for (int k = 0; k < per_vector; k++) f[k] = class_gradient<terms, form, near>(scale, result, f[k]);
             x[i] = Element<T>::pack(f);
         }
+    }
+
+    template <Form form, int count>
+    __device__ void replace_by_gradient(uint4 (&x)[count], const RowResult &result) const {
+        if constexpr (terms == Terms::capped && count > 1) {
+            if (scale.is_near(max_magnitude<T>(x))) {
+                replace_by_gradient<form, true>(x, result);
+                return;
+            }
+        }
+        replace_by_gradient<form, false>(x, result);
     }
 
     // The same where every class has its own weight in the label smoothing.
@@ -645,10 +674,11 @@ class RingWarp {
             if (i < begin) continue;  // not of this row, so neither are the columns
             float f[per_vector];
             Element<T>::unpack(vectors[i], f);
-            const float *const weights = p.class_weights + column + i * per_vector;
+            float weights[per_vector];
+            load_weights(weights, column + i * per_vector);
 #pragma unroll
             for (int k = 0; k < per_vector; k++)
-                f[k] = class_gradient<terms, Form::any>(scale, result, f[k], __ldg(weights + k));
+                f[k] = class_gradient<terms, Form::any>(scale, result, f[k], weights[k]);
             vectors[i] = Element<T>::pack(f);
         }
     }
@@ -679,7 +709,7 @@ class RingWarp {
             const float label_logit = with_label ? Element<T>::to_float(*label_element) : 0.0f;
             if (weighted) {
                 replace_by_weighted_gradient(vectors, begin, n, first_column(row, chunk), result);
-            } else if (n == chunk_vectors) {
+            } else if (n >= worth_all_vectors) {
                 uint4 x[vectors_per_lane];
 #pragma unroll
                 for (int k = 0; k < vectors_per_lane; k++) x[k] = vectors[k * warp_lanes + lane];
@@ -699,7 +729,7 @@ class RingWarp {
                     label_gradient(p, factors, scale, row.summed(), row_factors, entropy, result, label_logit));
             ptx::fence_proxy_async();
             __syncwarp();
-            if (lane == 0) {
+            if (ptx::elect_sync()) {
                 ptx::cp_async_bulk_store(stored_vectors + offset(partition, chunk) + begin, vectors + begin,
                                          (n - begin) * 16, store_policy);
                 ptx::cp_async_bulk_commit_group();
@@ -727,14 +757,15 @@ class RingWarp {
     __device__ void gradient(const Row &row, const RowFactors &row_factors) {
         const float entropy = entropy_of(row);
         const RowResult result = p.saved_lse != nullptr
-                                     ? finish_row_of_lse(p, factors, scale, row.sum.max, row.label >= 0, row_factors)
-                                     : finish_row(p, factors, scale, row.summed(), row_factors, entropy);
-        if (extended && p.row_dentropy != nullptr)
+                                     ? finish_row_of_lse<T>(p, factors, scale, row.sum.max, row.label >= 0, row_factors)
+                                     : finish_row<T>(p, factors, scale, row.summed(), row_factors, entropy);
+        constexpr bool fuses = fuses_powers<T>;
+        if ((extended && p.row_dentropy != nullptr) || (fuses && result.subtracted != 0.0f))
             gradient<Form::any>(row, result, row_factors, entropy);
-        else if (!extended && result.scale == 1.0f)
+        else if (!fuses && !extended && result.scale == 1.0f)
             gradient<Form::softmax>(row, result, row_factors, entropy);
         else
-            gradient<Form::without_entropy>(row, result, row_factors, entropy);
+            gradient<fuses ? Form::fused : Form::without_entropy>(row, result, row_factors, entropy);
     }
 
     __device__ void keep(const Row &row, const RowFactors &row_factors) {
@@ -846,7 +877,7 @@ public:
         factors = load_factors(p, lane);
         run_rows();
         // The copy engine must have read the last chunks before the block gives up its shared memory.
-        if (lane == 0) ptx::cp_async_bulk_wait_group_read<0>();
+        if (ptx::elect_sync()) ptx::cp_async_bulk_wait_group_read<0>();
         if (!leads()) return;
         add_kept();
         sums.combine_lanes();

@@ -3,8 +3,8 @@
 // Sums run over the classes other than the label. A nearly certain row's loss and target gradient are then sums of
 // small positive numbers instead of differences of nearly equal ones, and keep their relative accuracy.
 //
-// The values that are summed are the logits as they are, or as the soft cap leaves them. logit_scale is part of the
-// exponential's factor, where it costs nothing; after the soft cap there is none left.
+// The values that are summed are the logits as they are; logit_scale is part of the exponential's factor, where it
+// costs nothing. Under the soft cap they are what it leaves, in powers of 2.
 //
 // The backward pass must give the bits of the one-pass gradient, whichever kernel computed either. So where the
 // compiler could fuse a product and a sum in one place and not in another, the code says which it is: fmaf, or
@@ -35,46 +35,82 @@ struct Capped {
 // How a call makes values of logits, and exponentials of values.
 template <Terms terms>
 struct Scale {
-    static constexpr bool is_capped = terms == Terms::capped;
-    float nats;     // of a difference of 1 between values
-    float bits;     // the same in powers of 2
-    float cap;      // softcap; not used unless capped
-    float to_unit;  // logit_scale / softcap; likewise
+    float nats;  // of a difference of 1 between values
+    float bits;  // the same in powers of 2
 
     __device__ explicit Scale(const CallParameters &p)
-        : nats(is_capped ? 1.0f : p.logit_scale),
-          bits(fminf(nats * log2_e, FLT_MAX)),
-          cap(p.softcap),
-          to_unit(is_capped ? fminf(p.logit_scale / p.softcap, FLT_MAX) : 1.0f) {}
+        : nats(p.logit_scale), bits(fminf(p.logit_scale * log2_e, FLT_MAX)) {}
 
-    // softcap * tanh(x * to_unit). Near 0 by a polynomial, elsewhere by one exponential, from which the slope,
-    // 1 - tanh^2, comes without cancellation.
+    __device__ float value(float logit) const { return logit; }
+
+    // log2(exp(x - max)). The difference is formed before scaling, so a common offset of the logits is subtracted
+    // exactly.
+    __device__ float power(float x, float max) const { return (x - max) * bits; }
+    __device__ float exp_minus(float x, float max) const { return ptx::ex2_approx_ftz(power(x, max)); }
+};
+
+// With the soft cap, values are powers of 2 already.
+template <>
+struct Scale<Terms::capped> {
+    static constexpr float nats = ln_2, bits = 1.0f;
+    const SoftcapParameters &cap;
+
+    __device__ explicit Scale(const CallParameters &p) : cap(p.softcap) {}
+
+    // If all of some logits are near, what follows is faster, and the same.
+    __device__ bool is_near(float magnitude) const { return magnitude < cap.near_limit; }
+    __device__ float near_value(float x) const {
+        const float unit = x * cap.to_unit, square = unit * unit;
+        float series = fmaf(cap.near_series[4], square, cap.near_series[3]);
+#pragma unroll
+        for (int i = 2; i >= 0; i--) series = fmaf(series, square, cap.near_series[i]);
+        return __fmul_rn(x, series);
+    }
+    __device__ Capped near(float x) const {
+        const float value = near_value(x), unit = value * cap.inverse_bits;
+        return {value, fmaf(-unit, unit, 1.0f)};
+    }
+    // Elsewhere by an exponential, from which the slope, 1 - tanh^2, comes without cancellation.
     __device__ Capped capped(float x) const {
-        const float unit = x * to_unit, magnitude = fabsf(unit);
-        const float e = ptx::ex2_approx_ftz(magnitude * (-2.0f * log2_e));
+        const float magnitude = fabsf(x);
+        const Capped by_series = near(x);
+        // What is infinite remains so, also where to_unit is 0.
+        const bool infinite = magnitude == INFINITY;
+        const float e = infinite ? 0.0f : ptx::ex2_approx_ftz(magnitude * cap.to_unit * (-2.0f * log2_e));
         const float r = ptx::rcp_approx_ftz(1.0f + e);
-        const float far = copysignf((1.0f - e) * r, unit);
-        // Minimax for tanh(u) / u - 1 in u^2, |u| <= 0.55: relative error below 5e-9.
-        const float square = unit * unit;
-        float tail = fmaf(square, -6.2742387e-3f, 2.1071678e-2f);
-        tail = fmaf(tail, square, -5.3852309e-2f);
-        tail = fmaf(tail, square, 1.3332586e-1f);
-        tail = fmaf(tail, square, -3.3333316e-1f);
-        const float near = fmaf(unit * square, tail, unit);
-        const bool is_near = magnitude < 0.55f;
-        // What is infinite remains so.
-        const float value = isinf(x) ? x : __fmul_rn(cap, is_near ? near : far);
-        return {value, is_near ? fmaf(-near, near, 1.0f) : 4.0f * e * r * r};
+        const float far = infinite ? x : __fmul_rn(cap.bits, copysignf((1.0f - e) * r, x));
+        return is_near(magnitude) ? by_series : Capped{far, 4.0f * e * r * r};
     }
 
     __device__ float value(float logit) const {
-        if constexpr (is_capped) return capped(logit).value;
-        return logit;
+        return capped(logit).value;
     }
-
-    // exp of a difference. It is formed before scaling, so a common offset of the logits is subtracted exactly.
-    __device__ float exp_minus(float x, float max) const { return ptx::ex2_approx_ftz((x - max) * bits); }
+    __device__ float power(float x, float max) const {
+        return x - max;
+    }
+    __device__ float exp_minus(float x, float max) const {
+        return ptx::ex2_approx_ftz(power(x, max));
+    }
 };
+
+// Exponentials of many values by the same reference, with one operation less for each:
+//   exp(x - max) = 2^(x * bits - product) / 2^excess
+// where product is max * bits, rounded, and excess what it is too small by. The fused multiply-add rounds once, after
+// the subtraction. For 16-bit logits only: the largest value's power need not be exactly 0, and a sum in fp32 shows it.
+struct FusedPowers {
+    // Above it, `excess` would be no small number. It also turns down NaN and infinity.
+    static constexpr float limit = 1 << 22;
+    float product;
+    float excess;
+
+    template <Terms terms>
+    __device__ FusedPowers(const Scale<terms> &scale, float max)
+        : product(__fmul_rn(max, scale.bits)), excess(fmaf(max, scale.bits, -product)) {}
+    __device__ bool hold() const { return fabsf(product) < limit; }
+};
+
+template <typename T>
+constexpr bool fuses_powers = sizeof(T) == 2;
 
 // ---- Sums ----------------------------------------------------------------------------------------
 
@@ -111,10 +147,11 @@ __device__ __forceinline__ ExpSum combine_warp(const Scale<terms> &scale, ExpSum
     return {max, sum_warp(__fmul_rn(s.sum, scale.exp_minus(s.max, max)))};
 }
 
-// What the extended terms add up besides, over the same set; `max` is that of the ExpSum which goes with it.
+// What the extended terms add up besides, over the same set. `max` is that of the ExpSum which goes with it, and
+// power(x) is log2(exp(x - max)).
 struct Moments {
-    float entropy = 0.0f;  // sum of exp(x - max) * (x - max)
-    float below = 0.0f;    // sum of w * (x - max)
+    float entropy = 0.0f;  // sum of exp(x - max) * power(x)
+    float below = 0.0f;    // sum of w * power(x)
     float weight = 0.0f;   // sum of w
     // The first of the largest logits, before the soft cap, and its column.
     float best = -INFINITY;
@@ -123,7 +160,7 @@ struct Moments {
     // Refers the sums to another maximum. `sum` is still the one for `from`.
     template <Terms terms>
     __device__ void move(const Scale<terms> &scale, float sum, float from, float to) {
-        const float rise = fminf(to - from, FLT_MAX);  // from the floor it would be infinite, times 0
+        const float rise = fminf((to - from) * scale.bits, FLT_MAX);  // from the floor it would be infinite, times 0
         // The exponential first: columns masked with the lowest float have a rise whose product with `sum` overflows.
         const float shrink = scale.exp_minus(from, to);
         entropy = fmaf(-__fmul_rn(shrink, sum), rise, __fmul_rn(shrink, entropy));
@@ -144,9 +181,9 @@ struct Moments {
     }
 };
 
-// exp(d) * d, which is 0 for a class of -inf.
-__device__ __forceinline__ float entropy_term(float exp, float difference) {
-    return __fmul_rn(exp, fmaxf(difference, -FLT_MAX));
+// 2^power * power, which is 0 for a class of -inf.
+__device__ __forceinline__ float entropy_term(float exp, float power) {
+    return __fmul_rn(exp, fmaxf(power, -FLT_MAX));
 }
 
 // A weight of 0 counts for nothing, also where the value is infinite.
@@ -158,12 +195,12 @@ __device__ __forceinline__ float weighted(float weight, float value) {
 template <Terms terms>
 __device__ __forceinline__ void add_class(const Scale<terms> &scale, ExpSum &sum, Moments &moments, float logit,
                                           float weight) {
-    const float value = scale.value(logit), max = fmaxf(value, sum.max), difference = value - max;
+    const float value = scale.value(logit), max = fmaxf(value, sum.max), power = scale.power(value, max);
     moments.move(scale, sum.sum, sum.max, max);
-    const float e = ptx::ex2_approx_ftz(difference * scale.bits);
+    const float e = ptx::ex2_approx_ftz(power);
     sum = {max, fmaf(sum.sum, scale.exp_minus(sum.max, max), e)};
-    moments.entropy = fmaf(e, fmaxf(difference, -FLT_MAX), moments.entropy);
-    moments.below += weighted(weight, difference);
+    moments.entropy += entropy_term(e, power);
+    moments.below += weighted(weight, power);
     moments.weight += weight;
 }
 
@@ -207,11 +244,14 @@ struct RowFactors {
     float entropy;  // upstream
 };
 
-// What the gradients of a row's classes are made of.
+// What the gradients of a row's classes are made of. Of a class that is not the label, with the value x and the weight
+// w in the smoothing:
+//   power = (x - subtracted) * bits - offset
+//   gradient = 2^power * (scale + entropy_scale * power) - shift * w
+// Plain terms have only `scale`.
 struct RowResult {
-    float max;       // over all classes
-    float log2_sum;  // log2(sum_j exp(x_j - max))
-    // Of a class that is not the label: p * (scale + entropy_scale * log2(p)) - shift * w. Plain terms have only scale.
+    float subtracted;
+    float offset;
     float scale;
     float entropy_scale;
     float shift;
@@ -241,14 +281,14 @@ struct RowShares {
     }
 };
 
-// -sum p log p, as log(sum) - (sum of exp(d) * d) / sum: neither term is negative.
+// -sum p log p, as log(sum) - (sum of exp(x - max) * (x - max)) / sum: neither term is negative.
 template <Terms terms>
 __device__ __forceinline__ float row_entropy(const Scale<terms> &scale, const RowSum &row, Moments others) {
     const RowShares shares(scale, row);
     others.move(scale, row.others.sum, row.others.max, shares.max);
-    const float sum = __fadd_rn(others.entropy, entropy_term(shares.target, row.target - shares.max));
+    const float sum = __fadd_rn(others.entropy, entropy_term(shares.target, scale.power(row.target, shares.max)));
     const float log_sum = row.target >= row.others.max ? log1pf(shares.others) : shares.log2_sum * ln_2;
-    return fmaf(-scale.nats, sum / shares.sum, log_sum);
+    return fmaf(-ln_2, sum / shares.sum, log_sum);
 }
 
 // a * b, but finite where a and b are, so that a probability of 0 keeps its gradient of 0.
@@ -281,20 +321,40 @@ __device__ __forceinline__ float smoothing_weight(const CallParameters &p, const
     return p.class_weights == nullptr ? 1.0f : factors.weight;
 }
 
+// Makes 2^power the softmax: p = exp(x - max) / 2^log2_sum. `r` has all but the powers, as if they were log2(p).
+template <typename T, Terms terms>
+__device__ __forceinline__ RowResult refer(const Scale<terms> &scale, RowResult r, float max, float log2_sum) {
+    r.subtracted = max;
+    r.offset = log2_sum;
+    if constexpr (fuses_powers<T>) {
+        const FusedPowers powers(scale, max);
+        const float offset = __fadd_rn(powers.product, log2_sum);
+        if (powers.hold() && fabsf(offset) < FusedPowers::limit) {
+            // Exactly what the additions have lost; it goes into the factors.
+            const float added = __fsub_rn(offset, powers.product);
+            const float lost = powers.excess + __fadd_rn(__fsub_rn(powers.product, __fsub_rn(offset, added)),
+                                                         __fsub_rn(log2_sum, added));
+            const float share = ptx::ex2_approx_ftz(-lost);
+            r.subtracted = 0.0f;
+            r.offset = offset;
+            if (r.entropy_scale != 0.0f) r.scale = fmaf(-r.entropy_scale, lost, r.scale);
+            r.scale = limited_product(share, r.scale);
+            r.entropy_scale *= share;
+        }
+    }
+    return r;
+}
+
 // `entropy` is the row's; it is not used unless there is an upstream gradient for it.
-template <Terms terms>
+template <typename T, Terms terms>
 __device__ __forceinline__ RowResult finish_row(const CallParameters &p, const CallFactors &call,
                                                 const Scale<terms> &scale, const RowSum &row, const RowFactors &factors,
                                                 float entropy) {
     const RowShares shares(scale, row);
     const LseSlope slope(p, call, factors, shares.lse);
     const float upstream = call.loss * factors.loss * p.logit_scale;
-    RowResult r;
-    r.max = shares.max;
-    r.log2_sum = shares.log2_sum;
+    RowResult r{};
     r.scale = limited_product(upstream, slope.all());
-    r.entropy_scale = 0.0f;
-    r.shift = 0.0f;
     if constexpr (terms != Terms::plain) {
         r.shift = smoothing_shift(p, upstream);
         if (p.row_dentropy != nullptr) {
@@ -304,46 +364,41 @@ __device__ __forceinline__ RowResult finish_row(const CallParameters &p, const C
             r.scale = fmaf(-upstream_entropy, entropy, r.scale);
         }
     }
-    return r;
+    return refer<T>(scale, r, shares.max, shares.log2_sum);
 }
 
 // The same from an lse alone.
-template <Terms terms>
+template <typename T, Terms terms>
 __device__ __forceinline__ RowResult finish_row_of_lse(const CallParameters &p, const CallFactors &call,
                                                        const Scale<terms> &scale, float lse, bool label_in_range,
                                                        const RowFactors &factors) {
     if (!label_in_range) lse = NAN;
     const LseSlope slope(p, call, factors, lse);
     const float upstream = call.loss * factors.loss * p.logit_scale;
-    return {lse / scale.nats, 0.0f, limited_product(upstream, slope.all()), 0.0f,
-            terms == Terms::plain ? 0.0f : smoothing_shift(p, upstream)};
+    RowResult r{};
+    r.scale = limited_product(upstream, slope.all());
+    r.shift = terms == Terms::plain ? 0.0f : smoothing_shift(p, upstream);
+    return refer<T>(scale, r, lse / scale.nats, 0.0f);
 }
 
-// The power of 2 that is exp(x - lse).
-template <Terms terms>
-__device__ __forceinline__ float log2_softmax(const Scale<terms> &scale, float value, const RowResult &r) {
-    return fmaf(value - r.max, scale.bits, -r.log2_sum);
-}
+// How much of a class's gradient is computed. What is left out has no effect on the bits where it is 0, or the scale 1:
+// `fused` the subtraction and the entropy, `without_entropy` the entropy, `softmax` that and the scale.
+enum class Form { any, fused, without_entropy, softmax };
 
-// How much of a class's gradient is computed; what is left out has no effect on the bits where it is 0, or the scale 1.
-enum class Form { any, without_entropy, softmax };
-
-// Of a class that is not the label. `weight` is the class's in the label smoothing.
-template <Terms terms, Form form>
+// Of a class that is not the label. `weight` is the class's in the label smoothing. `near`: is the logit known to be
+// so, see Scale?
+template <Terms terms, Form form, bool near = false>
 __device__ __forceinline__ float class_gradient(const Scale<terms> &scale, const RowResult &r, float logit,
                                                 float weight = 1.0f) {
-    if constexpr (terms == Terms::plain) {
-        const float p = ptx::ex2_approx_ftz(log2_softmax(scale, logit, r));
-        return form == Form::softmax ? p : p * r.scale;
-    } else {
-        Capped x{logit, 1.0f};
-        if constexpr (terms == Terms::capped) x = scale.capped(logit);
-        const float log2_p = log2_softmax(scale, x.value, r);
-        float factor = r.scale;
-        // The floor keeps a class of probability 0 from 0 * inf.
-        if (form == Form::any) factor = fmaf(r.entropy_scale, fmaxf(log2_p, -200.0f), factor);
-        return fmaf(ptx::ex2_approx_ftz(log2_p), factor, -r.shift * weight) * x.slope;
-    }
+    Capped x{logit, 1.0f};
+    if constexpr (terms == Terms::capped) x = near ? scale.near(logit) : scale.capped(logit);
+    const float power = fmaf(form == Form::fused ? x.value : x.value - r.subtracted, scale.bits, -r.offset);
+    const float e = ptx::ex2_approx_ftz(power);
+    if constexpr (terms == Terms::plain) return form == Form::softmax ? e : e * r.scale;
+    float factor = r.scale;
+    // The floor keeps a class of probability 0 from 0 * inf.
+    if (form == Form::any) factor = fmaf(r.entropy_scale, fmaxf(power, -200.0f), factor);
+    return fmaf(e, factor, -r.shift * weight) * x.slope;
 }
 
 // Of the label, in a row of which `r` is the result. It takes a while, but only one lane needs it. An lse from an

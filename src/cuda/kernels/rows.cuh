@@ -112,10 +112,11 @@ struct RowSums {
             if (p.label_smoothing != 0.0f) {
                 Moments all = moments;
                 all.move(scale, row.others.sum, row.others.max, shares.max);
-                all.below += weighted(p.class_weights == nullptr ? 1.0f : finished.weight, row.target - shares.max);
+                all.below +=
+                    weighted(p.class_weights == nullptr ? 1.0f : finished.weight, scale.power(row.target, shares.max));
                 // sum_j w_j * (lse - x_j) / vocab
-                const float uniform_loss = fmaf(call.mean_weight * ln_2, shares.log2_sum,
-                                                -scale.nats * (all.below / static_cast<float>(p.vocab)));
+                const float uniform_loss =
+                    ln_2 * fmaf(call.mean_weight, shares.log2_sum, -(all.below / static_cast<float>(p.vocab)));
                 row_loss += p.label_smoothing * uniform_loss;
             }
             if (p.needs_entropy) entropy = row_entropy(scale, row, moments);

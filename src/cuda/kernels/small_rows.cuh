@@ -10,6 +10,7 @@
 #include "cuda/kernels/row_math.cuh"
 #include "cuda/kernels/rows.cuh"
 #include "cuda/kernels/sums.cuh"
+#include "cuda/kernels/vectors.cuh"
 #include "cuda/ptx.cuh"
 
 namespace gh {
@@ -32,7 +33,7 @@ __device__ __forceinline__ bool is_bare(const CallParameters &p) {
 // The same call, so that the compiler sees it too.
 __device__ __forceinline__ CallParameters as_bare(CallParameters p) {
     p.computes_outputs = p.computes_gradient = true;
-    p.label_smoothing = p.z_loss_multiplier = p.softcap = 0.0f;
+    p.label_smoothing = p.z_loss_multiplier = 0.0f;
     p.logit_scale = p.dloss = 1.0f;
     p.class_weights = p.dloss_ptr = p.row_dloss = p.row_dentropy = p.saved_lse = nullptr;
     p.saved_statistics = nullptr;
@@ -133,18 +134,7 @@ class SmallRowsWarp {
 #pragma unroll
         for (int distance = row_lanes / 2; distance > 0; distance /= 2)
             sum.others.max = fmaxf(sum.others.max, __shfl_xor_sync(~0u, sum.others.max, distance));
-        float even = 0.0f, odd = 0.0f;
-#pragma unroll
-        for (int i = 0; i < vectors_per_lane; i++) {
-            float f[per_vector];
-            Element<T>::unpack(row.x[i], f);
-#pragma unroll
-            for (int k = 0; k < per_vector; k += 2) {
-                even += scale.exp_minus(f[k], sum.others.max);
-                odd += scale.exp_minus(f[k + 1], sum.others.max);
-            }
-        }
-        sum.others.sum = even + odd;
+        sum.others.sum = sum_exp<T>(scale, row.x, sum.others.max);
 #pragma unroll
         for (int distance = row_lanes / 2; distance > 0; distance /= 2)
             sum.others.sum += __shfl_xor_sync(~0u, sum.others.sum, distance);
@@ -193,16 +183,19 @@ class SmallRowsWarp {
             if (!p.computes_outputs) sum = to_row_sum(load_saved(p, row.index), row.label >= 0);
             if (bare) {  // what finish_row() gives, without the terms that are not there
                 const RowShares shares(scale, sum);
-                result = {shares.max, shares.log2_sum, 1.0f, 0.0f, 0.0f};
+                result = refer<T>(scale, {0.0f, 0.0f, 1.0f, 0.0f, 0.0f}, shares.max, shares.log2_sum);
             } else if (p.saved_lse != nullptr) {
-                result = finish_row_of_lse(p, factors, scale, sum.others.max, row.label >= 0, row_factors);
+                result = finish_row_of_lse<T>(p, factors, scale, sum.others.max, row.label >= 0, row_factors);
             } else {
-                result = finish_row(p, factors, scale, sum, row_factors, 0.0f);
+                result = finish_row<T>(p, factors, scale, sum, row_factors, 0.0f);
             }
         }
         T *const dlogits = static_cast<T *>(p.dlogits) + row.index * p.dlogits_row_stride;
         uint4 *const vectors = reinterpret_cast<uint4 *>(dlogits) + member;
-        store_gradient<bare ? Form::softmax : Form::any>(row, result, vectors);
+        if (fuses_powers<T> && result.subtracted == 0.0f)
+            store_gradient<Form::fused>(row, result, vectors);
+        else
+            store_gradient<bare && !fuses_powers<T> ? Form::softmax : Form::any>(row, result, vectors);
         // The owner has just stored something else there.
         if (owner)
             dlogits[label] =
