@@ -17,6 +17,7 @@ need_build_tools
 need binutils command -v readelf
 need cargo has_cargo
 need dpkg-dev command -v dpkg-shlibdeps
+need doxygen command -v doxygen
 need file command -v file
 need libbenchmark-dev test -e /usr/include/benchmark/benchmark.h
 need libgtest-dev test -e /usr/include/gtest/gtest.h

@@ -109,6 +109,7 @@ class Decisions(unittest.TestCase):
         for language, note, outcome in [
             ("sh", None, "[x\n]"),
             ("text", None, "not code"),
+            ("{toctree}", None, "a directive of the site; documentation.site runs it"),
             ("sh", "not run: too slow", "too slow"),
             ("diff", "not run: a patch", "a patch"),
             ("", "not run: a patch", "a patch"),

@@ -3,7 +3,7 @@
 What a block in README.md, docs/ or bindings/*/README.md needs:
 
   - a language after its opening fence. c, cpp, python, rust, cmake and sh are run, as languages.py says; text is not
-    code (a diagram, a formula, a program's output);
+    code (a diagram, a formula, a program's output), and what is in braces is a directive of the site;
   - in any other language, or where running it would be wrong, a reason, which readers do not see, on the line above:
 
         <!-- snippet: not run: it installs packages -->
@@ -45,6 +45,8 @@ def decide(block, runners):
         return reason
     if block.language == "text":
         return "not code"
+    if block.language.startswith("{"):
+        return "a directive of the site; documentation.site runs it"
     if not block.language:
         raise languages.Failed("no language after the opening fence (`text` if it is not code)")
     if block.language not in runners:

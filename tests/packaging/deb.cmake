@@ -1,4 +1,4 @@
-# Makes the Debian packages, checks their files and control fields, and unpacks them into ROOT.
+# Makes the Debian packages, checks their files and control fields, and installs them below ROOT.
 include(${CMAKE_CURRENT_LIST_DIR}/pack.cmake)
 
 string(REGEX MATCH "^[0-9]+[.][0-9]+" abi ${VERSION})
@@ -14,14 +14,15 @@ list(GET packages 1 ${runtime}_deb)
 # ---- Files -------------------------------------------------------------------------------------
 
 foreach(package IN ITEMS ${runtime} ${development})
-  foreach(root IN ITEMS ${OUTPUT}/${package} ${ROOT})
-    execute_process(COMMAND ${DPKG_DEB} -x ${OUTPUT}/first/${${package}_deb} ${root} COMMAND_ERROR_IS_FATAL ANY)
+  foreach(folder IN ITEMS ${package} both)
+    execute_process(COMMAND ${DPKG_DEB} -x ${OUTPUT}/first/${${package}_deb} ${OUTPUT}/${folder}
+      COMMAND_ERROR_IS_FATAL ANY)
   endforeach()
   execute_process(COMMAND ${DPKG_DEB} -e ${OUTPUT}/first/${${package}_deb} ${OUTPUT}/${package}.control
     COMMAND_ERROR_IS_FATAL ANY)
 endforeach()
 
-expect_timestamps(${ROOT})
+expect_timestamps(${OUTPUT}/both)
 
 set(lib usr/lib/${ARCHITECTURE})
 list_files(found ${OUTPUT}/${runtime})
@@ -47,9 +48,9 @@ list(SORT expected)
 list_files(found ${OUTPUT}/${development})
 expect_equal("files of ${development}" "${found}" "${expected}")
 
-file(READ_SYMLINK ${ROOT}/${lib}/libgreyhound.so target)
+file(READ_SYMLINK ${OUTPUT}/both/${lib}/libgreyhound.so target)
 expect_equal("libgreyhound.so" ${target} libgreyhound.so.${abi})
-file(READ_SYMLINK ${ROOT}/${lib}/libgreyhound.so.${abi} target)
+file(READ_SYMLINK ${OUTPUT}/both/${lib}/libgreyhound.so.${abi} target)
 expect_equal("libgreyhound.so.${abi}" ${target} libgreyhound.so.${VERSION})
 
 # ---- Control information -----------------------------------------------------------------------
@@ -79,3 +80,63 @@ file(READ ${OUTPUT}/${runtime}.control/triggers triggers)
 expect_equal("triggers" "${triggers}" "activate-noawait ldconfig\n")
 file(READ ${OUTPUT}/${runtime}.control/shlibs shlibs)
 expect_equal("shlibs" "${shlibs}" "libgreyhound ${abi} ${runtime} (>= ${VERSION})\n")
+
+# ---- Installation ------------------------------------------------------------------------------
+
+# Only root may install, also below another folder. Others unpack.
+execute_process(COMMAND id -u OUTPUT_VARIABLE user OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+if(NOT user EQUAL 0)
+  file(COPY ${OUTPUT}/both/usr DESTINATION ${ROOT})
+  message(STATUS "unpacked and not installed: only root may install")
+  return()
+endif()
+
+# ROOT is a machine with this one's packages, by which dependencies are judged, and without their files. There is no
+# program to run in it: the packages' scripts run here, with an ldconfig that does nothing.
+file(MAKE_DIRECTORY ${ROOT}/var/lib/dpkg/info ${ROOT}/var/lib/dpkg/updates ${ROOT}/var/lib/dpkg/triggers)
+file(COPY /var/lib/dpkg/status DESTINATION ${ROOT}/var/lib/dpkg)
+file(WRITE ${OUTPUT}/bin/ldconfig "#!/bin/sh\n")
+file(CHMOD ${OUTPUT}/bin/ldconfig PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+set(ENV{PATH} ${OUTPUT}/bin:$ENV{PATH})
+
+# Runs dpkg below ROOT and sets `failed`.
+function(dpkg)
+  execute_process(COMMAND dpkg --root=${ROOT} --force-script-chrootless --log=/dev/null ${ARGN}
+    RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  set(failed ${result} PARENT_SCOPE)
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+function(expect_success)
+  if(failed)
+    message(FATAL_ERROR "dpkg: ${output}")
+  endif()
+endfunction()
+
+function(list_installed variable)
+  list_files(files ${ROOT})
+  list(FILTER files EXCLUDE REGEX "^var/lib/dpkg/")
+  set(${variable} ${files} PARENT_SCOPE)
+endfunction()
+
+dpkg(--purge ${runtime} ${development})  # this machine may have them
+
+# The development package alone lacks the library.
+dpkg(--install ${OUTPUT}/first/${${development}_deb})
+if(NOT failed)
+  message(FATAL_ERROR "${development} can be installed without ${runtime}")
+endif()
+dpkg(--install ${OUTPUT}/first/${${runtime}_deb} ${OUTPUT}/first/${${development}_deb})
+expect_success()
+
+# Nothing stays behind.
+dpkg(--purge ${runtime} ${development})
+expect_success()
+list_installed(found)
+expect_equal("files after removal" "${found}" "")
+
+dpkg(--install ${OUTPUT}/first/${${runtime}_deb} ${OUTPUT}/first/${${development}_deb})
+expect_success()
+list_files(found ${ROOT}/usr)
+list_files(expected ${OUTPUT}/both/usr)
+expect_equal("files after installation" "${found}" "${expected}")

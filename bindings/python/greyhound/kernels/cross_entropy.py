@@ -189,8 +189,7 @@ def cross_entropy_kernel(
             the five sums are bitwise repeatable.
         stream: the handle of a CUDA stream to use instead.
 
-    Raises:
-        As ``cross_entropy_with_grad_kernel`` does.
+    Raises what ``cross_entropy_with_grad_kernel`` raises.
     """
     from greyhound import _raw
 
@@ -255,8 +254,7 @@ def cross_entropy_backward_kernel(
             has a relative error of up to ``abs(lse) * 2 ** -24``.
         others: as for ``cross_entropy_kernel``.
 
-    Raises:
-        As ``cross_entropy_with_grad_kernel`` does.
+    Raises what ``cross_entropy_with_grad_kernel`` raises.
     """
     from greyhound import _raw
 
@@ -285,8 +283,7 @@ def scale_dlogits_kernel(dlogits: Any, dloss: Any, *, stream: int | None = None)
         dloss: an array of one float32, read when the stream gets there.
         stream: the handle of a CUDA stream to use instead.
 
-    Raises:
-        As ``cross_entropy_with_grad_kernel`` does.
+    Raises what ``cross_entropy_with_grad_kernel`` raises.
     """
     from greyhound import _raw
 

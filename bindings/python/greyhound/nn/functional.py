@@ -97,8 +97,8 @@ def cross_entropy(
             under ``torch.compile``.
 
     Returns:
-        A float32 tensor on the logits' device, whatever the logits' dtype: 0-d, or of the target's
-        shape for ``"none"``.
+        A tensor on the logits' device, 0-d, or of the target's shape for ``"none"``. It is float32
+        whatever the logits' dtype.
 
     Raises:
         TypeError: an argument's type, dtype or layout is not supported.
@@ -125,22 +125,22 @@ class CrossEntropyOutputs(NamedTuple):
 
     #: As ``cross_entropy`` returns it.
     loss: torch.Tensor
-    #: 0-d float32: the part of the loss that is ``z_loss_multiplier * lse ** 2``. Not for the reduction "none".
+    #: 0-d float32, the part of the loss that is ``z_loss_multiplier * lse ** 2``. Not for the reduction "none".
     z_loss: torch.Tensor | None = None
-    #: 0-d float32: rows that are not ignored.
+    #: 0-d float32, rows that are not ignored.
     n_valid: torch.Tensor | None = None
-    #: 0-d float32: rows whose argmax is the target.
+    #: 0-d float32, rows whose argmax is the target.
     n_correct: torch.Tensor | None = None
-    #: 0-d float32: rows whose target is out of range. If asked for, such a target makes the loss NaN on the CPU too,
+    #: 0-d float32, rows whose target is out of range. If asked for, such a target makes the loss NaN on the CPU too,
     #: and is an error there no earlier than in backward().
     n_out_of_range: torch.Tensor | None = None
-    #: ``[...]`` float32: the log-sum-exp of each row.
+    #: ``[...]`` float32, the log-sum-exp of each row.
     lse: torch.Tensor | None = None
-    #: ``[...]`` float32: the target's log-probability, without smoothing or weight.
+    #: ``[...]`` float32, the target's log-probability, without smoothing or weight.
     target_log_prob: torch.Tensor | None = None
-    #: ``[...]`` float32: the entropy of each row's softmax, in nats.
+    #: ``[...]`` float32, the entropy of each row's softmax, in nats.
     entropy: torch.Tensor | None = None
-    #: ``[...]`` int64: the first index of the largest logit; -1 also if the row's loss is NaN.
+    #: ``[...]`` int64, the first index of the largest logit; -1 also if the row's loss is NaN.
     argmax: torch.Tensor | None = None
 
 
@@ -169,8 +169,8 @@ def cross_entropy_with_outputs(
         A ``CrossEntropyOutputs``: a named tuple.
 
     Raises:
-        ValueError: ``outputs`` holds another name, or ``"z_loss"`` with the reduction ``"none"``.
-        others: as for ``cross_entropy``.
+        ValueError: ``outputs`` holds another name, or ``"z_loss"`` with the reduction ``"none"``; and
+            what ``cross_entropy`` raises.
     """
     options = loss_options(ignore_index, reduction, label_smoothing, z_loss_multiplier, logit_scale, softcap)
     wanted = _check_outputs(outputs, options.reduction)
@@ -191,17 +191,12 @@ def log_prob_and_entropy(
     """The target's log-probability and the entropy of each row, both differentiable in the logits.
 
     What policy-gradient methods want of a language model's logits, in one pass over them, and one
-    more in ``backward``. ``logit_scale`` is the inverse of the sampling temperature.
-
-    Args:
-        All as for ``cross_entropy``.
+    more in ``backward``. ``logit_scale`` is the inverse of the sampling temperature. All arguments are
+    as for ``cross_entropy``, and so is what is raised.
 
     Returns:
         ``(log_prob, entropy)``, float32 of the target's shape, in nats. Rows whose target is
         ``ignore_index`` have 0 in both, and a gradient of 0.
-
-    Raises:
-        As ``cross_entropy`` does.
     """
     options = LossOptions(
         as_index(ignore_index),
