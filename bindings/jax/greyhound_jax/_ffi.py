@@ -1,12 +1,13 @@
 """The two custom calls, and how XLA comes to know them.
 
-Their handlers are in a shared object beside this file. They call libgreyhound through the addresses that the package
+Their handlers are in a shared object of this package. They call libgreyhound through the addresses that the package
 ``greyhound`` found it at: nothing is linked, and neither file depends on the version of Python.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ ROW_STATISTICS_BYTES = 32
 
 _REDUCTIONS = {"sum": 0, "mean": 1, "none": 2}
 
-_HANDLERS = Path(__file__).with_name("libgreyhound_jax.so")
+_HANDLERS = "libgreyhound_jax.so"
 _CALLS = ("greyhound_jax_cross_entropy", "greyhound_jax_cross_entropy_backward")
 # As JAX calls them, and as the handlers' names end.
 _PLATFORMS = (("cpu", "cpu"), ("CUDA", "cuda"))
@@ -52,7 +53,7 @@ def register() -> None:
         if _registered:
             return
         library = greyhound.load_library()
-        handlers = ctypes.CDLL(str(_HANDLERS))
+        handlers = ctypes.CDLL(_handlers_file())
         handlers.greyhound_jax_use_library(
             library.gh_cross_entropy,
             library.gh_cross_entropy_backward,
@@ -64,6 +65,16 @@ def register() -> None:
                 handler = jax.ffi.pycapsule(getattr(handlers, f"{call}_{suffix}"))
                 jax.ffi.register_ffi_target(call, handler, platform=platform)
         _registered = True
+
+
+def _handlers_file() -> str:
+    # Of an editable install, the sources are in one folder of the package and what was built in another.
+    folders = sys.modules[__package__].__path__
+    for folder in folders:
+        file = Path(folder) / _HANDLERS
+        if file.is_file():
+            return str(file)
+    raise ImportError(f"greyhound_jax is not installed: there is no {_HANDLERS} in {', '.join(folders)}")
 
 
 def cross_entropy(
