@@ -183,9 +183,10 @@ def _axes_of(argument: jax.Array) -> frozenset[Any]:
 def _vary(argument: jax.Array, axes: frozenset[Any]) -> jax.Array:
     if not axes:
         return argument
+    lax: Any = jax.lax  # one name or the other, by the version of JAX
     varying: jax.Array
-    if hasattr(jax.lax, "pcast"):
-        varying = jax.lax.pcast(argument, tuple(axes), to="varying")
+    if hasattr(lax, "pcast"):
+        varying = lax.pcast(argument, tuple(axes), to="varying")
     else:
-        varying = jax.lax.pvary(argument, tuple(axes))
+        varying = lax.pvary(argument, tuple(axes))
     return varying

@@ -65,7 +65,7 @@ def test_options(options, error, message):
 
 
 def test_options_are_numbers_and_not_traced():
-    with pytest.raises(TypeError, match="label_smoothing: expected a number, got .*Tracer"):
+    with pytest.raises(TypeError, match=r"label_smoothing: expected a number, got .*Tracer"):
         jax.jit(lambda smoothing: cross_entropy(LOGITS, LABELS, label_smoothing=smoothing))(0.1)
 
 

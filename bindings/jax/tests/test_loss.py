@@ -71,13 +71,16 @@ def maybe_jit(function, jitted):
     return jax.jit(function) if jitted else function
 
 
-# To compile takes the most time, so each option for itself is not compiled again inside a program.
-CASES = [*((loss, False) for loss in LOSSES), ("plain", True), ("all", True)]
+# Each option for itself, and the others' combinations with all of them. To compile takes the most time here.
+CASES = [
+    *(("float32", loss, False) for loss in LOSSES),
+    *((dtype, loss, True) for dtype in DTYPES for loss in ("plain", "all")),
+    *((dtype, "all", False) for dtype in ("float16", "bfloat16")),
+]
 
 
-@pytest.mark.parametrize(("loss", "jitted"), CASES, ids=[loss + " jit" * jitted for loss, jitted in CASES])
+@pytest.mark.parametrize(("dtype", "loss", "jitted"), CASES, ids=[f"{d} {k}{' jit' * j}" for d, k, j in CASES])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_loss_and_gradient(device, generator, dtype, reduction, loss, jitted):
     shape = (2, 9, 131)
     logits, labels = draw(generator, shape, dtype, ignored=3)
@@ -185,9 +188,10 @@ def test_outputs(device, generator, dtype, reduction, loss):
         return jax.value_and_grad(total, has_aux=True)(logits)
 
     problem = expected(logits, labels, reduction, **theirs)
-    (_, found), gradient = differentiated(logits)
+    (_, with_gradient), gradient = differentiated(logits)
     check_gradient(problem, gradient, rounded_twice=True)
-    for found in (found, cross_entropy_with_outputs(logits, labels, outputs=names, reduction=reduction, **ours)):
+    alone = cross_entropy_with_outputs(logits, labels, outputs=names, reduction=reduction, **ours)
+    for found in (with_gradient, alone):
         problem.loss.check(np.asarray(found.loss).reshape(problem.loss.exact.shape), "loss")
         assert (found.n_valid, found.n_correct, found.n_out_of_range) == (problem.n_valid, problem.n_correct, 0)
         if reduction == "none":

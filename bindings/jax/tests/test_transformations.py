@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, Mesh, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from test_loss import REDUCTIONS, check_gradient, draw, expected, options_of
 
-from greyhound_jax import cross_entropy, log_prob_and_entropy
+from greyhound_jax import cross_entropy, cross_entropy_with_outputs, log_prob_and_entropy
 
 BATCH, VOCAB = 32, 1024
 
@@ -74,8 +74,8 @@ def test_logits_that_are_needed_are_not_overwritten(device, generator):
 def test_logits_that_are_needed_are_copied_only_to_be_reused(device, generator, reduction):
     logits, labels = draw(generator, (BATCH, VOCAB))
 
-    def gradient(logits, reuse_logits):
-        return jax.grad(lambda x: cross_entropy(x, labels, reduction=reduction, reuse_logits=reuse_logits).sum())(logits)
+    def gradient(logits, reuse):
+        return jax.grad(lambda x: cross_entropy(x, labels, reduction=reduction, reuse_logits=reuse).sum())(logits)
 
     assert "copy" in Program(lambda x: gradient(x, True), logits).operations()
     assert "copy" not in Program(lambda x: gradient(x, False), logits).operations()
@@ -156,15 +156,30 @@ def test_vmap_over_rows_is_one_call(device, generator, reduction):
     program = Program(function, logits, labels)
     assert program.calls() == ["row_loss row_statistics", "dlogits"]
     assert " while(" not in program.text
+    if device == "cpu":
+        # The library counts rows from the first: it has been given all of them at once.
+        with pytest.raises(jax.errors.JaxRuntimeError, match=r"labels\[7\] = 33: not in"):
+            jax.block_until_ready(function(logits, labels.at[1, 2].set(33)))
 
 
-def test_vmap_over_some_arguments(device, generator):
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_vmap_over_some_arguments(device, generator, reduction):
     logits, _ = draw(generator, (5, 33))
     labels = jnp.asarray(generator.integers(0, 33, size=(3, 5)), jnp.int32)
     weights = jnp.asarray(generator.uniform(0, 2, size=(3, 33)), jnp.float32)
-    found = jax.vmap(lambda y, w: cross_entropy(logits, y, class_weights=w))(labels, weights)
+    found = jax.vmap(lambda y, w: cross_entropy(logits, y, class_weights=w, reduction=reduction))(labels, weights)
     for i in range(3):
-        expected(logits, labels[i], "mean", weight=np.asarray(weights[i])).loss.check(found[i], "loss")
+        problem = expected(logits, labels[i], reduction, weight=np.asarray(weights[i]))
+        problem.loss.check(found[i], "loss")
+
+
+def test_vmap_counts_each_part(device, generator):
+    logits, labels = draw(generator, (3, 5, 33), ignored=7)
+
+    def count(logits, labels):
+        return cross_entropy_with_outputs(logits, labels, outputs=["n_valid"], reduction="none").n_valid
+
+    assert jax.vmap(count)(logits, labels).tolist() == [0, 3, 5]
 
 
 # ---- Control flow and several devices --------------------------------------------------------------
@@ -202,3 +217,13 @@ def test_shard_map(device, generator, reduction, loss):
     problem = expected(logits, labels, "sum", **theirs)
     problem.loss.check(found, "loss")
     check_gradient(problem, gradient, rounded_twice=True)
+
+
+def test_sharded_logits_without_shard_map(device, generator):
+    mesh = Mesh(np.asarray(jax.devices(device)[:2]), ("batch",), axis_types=(AxisType.Auto,))
+    logits, labels = draw(generator, (4, 33), ignored=1)
+    sharded = jax.device_put(logits, NamedSharding(mesh, PartitionSpec("batch")))
+    found, gradient = jax.jit(jax.value_and_grad(lambda x: cross_entropy(x, labels)))(sharded)
+    problem = expected(logits, labels, "mean")
+    problem.loss.check(found, "loss")
+    check_gradient(problem, gradient, rounded_twice=False)

@@ -34,8 +34,7 @@ def library_version() -> str:
 def load_library() -> ctypes.CDLL:
     """The library, loaded by the first caller, with all functions of its header declared to ctypes.
 
-    For packages that call it themselves. Two copies in one process would work, but each has its own threads and
-    keeps its own ``gh_last_error``.
+    For packages that are built on this one.
 
     Raises:
         LibraryNotFoundError: the library could not be loaded.
