@@ -167,7 +167,7 @@ def run_cpp(setting, code, note):
 # ---- Python --------------------------------------------------------------------------------------
 
 # Only these may be missing. Any other import that fails is a mistake in the block.
-OPTIONAL_MODULES = {"cupy", "jax", "ml_dtypes", "numba", "numpy", "torch"}
+OPTIONAL_MODULES = {"cupy", "greyhound_jax", "jax", "ml_dtypes", "numba", "numpy", "torch"}
 
 
 def run_python(setting, code, note):

@@ -37,6 +37,7 @@ class Agreement(unittest.TestCase):
         version = ".".join(map(str, declarations.parse_header(HEADER).version))
         for path, pattern in (
             ("bindings/python/greyhound/__init__.py", r'^__version__ = "(.*)"$'),
+            ("bindings/jax/greyhound_jax/__init__.py", r'^__version__ = "(.*)"$'),
             # Its own version, and the one that it wants of greyhound-sys.
             ("bindings/rust/greyhound/Cargo.toml", r'(?<!-)\bversion = "(.*?)"'),
             ("bindings/rust/greyhound-sys/Cargo.toml", r'(?<!-)\bversion = "(.*?)"'),

@@ -11,10 +11,12 @@ libgreyhound: the first call does. See ``greyhound._library`` for where it looks
 
 from __future__ import annotations
 
+import ctypes
+
 from greyhound import _library
 from greyhound._errors import LabelError, LibraryNotFoundError
 
-__all__ = ["LabelError", "LibraryNotFoundError", "__version__", "library_version"]
+__all__ = ["LabelError", "LibraryNotFoundError", "__version__", "library_version", "load_library"]
 
 __version__ = "0.1.0"
 
@@ -27,3 +29,14 @@ def library_version() -> str:
     """
     version: bytes = _library.load().gh_version_string()
     return version.decode()
+
+
+def load_library() -> ctypes.CDLL:
+    """The library, loaded by the first caller, with all functions of its header declared to ctypes.
+
+    For packages that are built on this one.
+
+    Raises:
+        LibraryNotFoundError: the library could not be loaded.
+    """
+    return _library.load()

@@ -26,6 +26,12 @@ def test_versions():
     assert greyhound.__version__.startswith(wanted)
 
 
+def test_other_packages_get_the_library_and_its_functions():
+    library = greyhound.load_library()
+    assert library is greyhound.load_library()
+    assert all(getattr(library, name).argtypes == list(p.values()) for name, (_, p) in _abi.FUNCTIONS.items())
+
+
 def test_needs_neither_torch_nor_numpy_nor_library(run_python):
     code = BLOCK.format(blocked=("torch", "numpy")) + "import greyhound, greyhound.kernels.cross_entropy, greyhound.nn"
     done = run_python(code, GREYHOUND_LIBRARY="/nowhere/libgreyhound.so")
