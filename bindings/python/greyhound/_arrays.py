@@ -20,7 +20,7 @@ from greyhound import _abi
 _LEGACY_DEFAULT_STREAM = 1
 
 
-@dataclass
+@dataclass(slots=True)
 class Array:
     """Memory, and who may use it when."""
 
@@ -42,7 +42,7 @@ class Array:
     @property
     def is_contiguous(self) -> bool:
         expected = 1
-        for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+        for extent, stride in zip(self.shape[::-1], self.strides[::-1], strict=True):
             if extent > 1 and stride != expected:
                 return False
             expected *= extent
@@ -60,27 +60,35 @@ def describe(name: str, array: Any, *, written: bool = False) -> Array:
         TypeError: ``array`` is of none of the kinds above, or neither dense nor in native byte order.
         ValueError: ``written``, but it is read-only or autograd could not know that it changes.
     """
-    found = _reader(name, array)(name, array, written)
-    # JAX relies on nobody writing into its arrays, and does not always mark them.
-    if written and (found.read_only or type(array).__module__.partition(".")[0] in ("jax", "jaxlib")):
+    reader = _readers.get(type(array)) or _reader(name, array)
+    found = reader(name, array, written)
+    if written and found.read_only:
         raise ValueError(f"{name}: read-only, but the call writes into it")
     return found
 
 
-def was_written(array: Any) -> None:
-    """Tells the array's library, if it wants to know."""
+def were_written(arrays: list[Any]) -> None:
+    """Tells the arrays' libraries, if they want to know."""
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):
-        torch.autograd.graph.increment_version(array)
+    if torch is not None:
+        for array in arrays:
+            if isinstance(array, torch.Tensor):
+                torch.autograd.graph.increment_version(array)
+
+
+# By exact type, of those types that settle the question. Filled as they are met.
+_readers: dict[type, Callable[[str, Any, bool], Array]] = {}
 
 
 def _reader(name: str, array: Any) -> Callable[[str, Any, bool], Array]:
     torch = sys.modules.get("torch")
     numpy = sys.modules.get("numpy")
     if torch is not None and isinstance(array, torch.Tensor):
-        return _torch_tensor
+        from greyhound._torch import describe
+
+        return _readers.setdefault(type(array), describe)
     if numpy is not None and isinstance(array, numpy.ndarray):
-        return _numpy_array
+        return _readers.setdefault(type(array), _numpy_array)
     # A property that raises AttributeError where it does not apply, as JAX's does on the CPU.
     if hasattr(array, "__cuda_array_interface__"):
         return _cuda_array
@@ -89,33 +97,6 @@ def _reader(name: str, array: Any) -> Callable[[str, Any, bool], Array]:
     raise TypeError(
         f"{name}: expected a torch.Tensor or a numpy.ndarray, or an array with DLPack or "
         f"__cuda_array_interface__, got {type(array).__name__}"
-    )
-
-
-# ---- PyTorch -------------------------------------------------------------------------------------
-
-
-def _torch_tensor(name: str, tensor: Any, written: bool) -> Array:
-    import torch
-
-    from greyhound._torch import check_writable
-
-    if tensor.layout is not torch.strided:
-        raise TypeError(f"{name}: expected a dense tensor, got layout {tensor.layout}")
-    if not (tensor.is_cuda or tensor.is_cpu):
-        raise ValueError(f"{name}: expected a CPU or CUDA tensor, got one on {tensor.device}")
-    if written:
-        check_writable(name, tensor)
-    return Array(
-        address=tensor.data_ptr() or None,
-        dtype=str(tensor.dtype).removeprefix("torch."),
-        itemsize=tensor.element_size(),
-        shape=tuple(tensor.shape),
-        strides=tensor.stride(),
-        device=str(tensor.device),
-        stream=torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else None,
-        read_only=False,
-        keep=tensor,
     )
 
 
@@ -169,7 +150,7 @@ def _cuda_array(name: str, array: Any, written: bool) -> Array:
         device="cuda",
         # The library's own handle for the legacy default stream is 0, CUDA's NULL.
         stream=0 if stream == _LEGACY_DEFAULT_STREAM else stream,
-        read_only=read_only,
+        read_only=read_only or _is_jax_array(array),
         keep=(array, interface),
     )
 
@@ -215,6 +196,11 @@ _capsule_is.restype = ctypes.c_int
 _capsule_is.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
+def _is_jax_array(array: Any) -> bool:
+    """JAX relies on nobody writing into its arrays, and does not always mark them."""
+    return type(array).__module__.partition(".")[0] in ("jax", "jaxlib")
+
+
 def _dlpack_array(name: str, array: Any, written: bool) -> Array:
     kind = _DEVICES.get(int(array.__dlpack_device__()[0]))
     if kind is None:
@@ -250,7 +236,7 @@ def _dlpack_array(name: str, array: Any, written: bool) -> Array:
         strides=strides,
         device="cpu" if kind == "cpu" else f"cuda:{tensor.device_id}" if kind == "cuda" else "cuda",
         stream=None if kind == "cpu" else 0,
-        read_only=read_only,
+        read_only=read_only or _is_jax_array(array),
         keep=capsule,
     )
 
@@ -277,8 +263,9 @@ def stream_of(arrays: dict[str, Array], stream: int | None) -> int:
     """The stream of a call on these arrays, of which the first decides; a gh_stream."""
     first_name, first = next(iter(arrays.items()))
     for name, array in arrays.items():
-        if array.on_cpu != first.on_cpu or (
-            ":" in array.device and ":" in first.device and array.device != first.device
+        # Where one does not say which device, only its kind can be compared.
+        if array.device != first.device and (
+            array.on_cpu != first.on_cpu or (":" in array.device and ":" in first.device)
         ):
             raise ValueError(f"{name}: on {array.device}, but {first_name} is on {first.device}")
     if first.on_cpu:

@@ -61,10 +61,9 @@ class Call:
             self._options.dloss_ptr = self.add("dloss", dloss, (), "float32").address
 
     def add_option(self, field: str, array: Any, shape: tuple[int, ...], dtype: str, *, written: bool = False) -> None:
-        """Sets the option ``field`` to an array's address, unless that is None."""
-        if array is not None:
-            name = "weight" if field == "class_weights" else field
-            setattr(self._options, field, self.add(name, array, shape, dtype, written=written).address)
+        """Sets the option ``field`` to an array's address."""
+        name = "weight" if field == "class_weights" else field
+        setattr(self._options, field, self.add(name, array, shape, dtype, written=written).address)
 
     def add(self, name: str, array: Any, shape: tuple[int, ...], dtype: str, *, written: bool = False) -> Array:
         found = self._add(name, array, written=written)
@@ -149,12 +148,15 @@ class Call:
         )
         # A batch without rows has no addresses, which the library would take for arguments that are missing.
         if self.batch or any(getattr(self._options, name) for name in SUMS):
-            with _current_device(self._logits, handle):
+            elsewhere = _device_to_enter(self._logits, handle)
+            if elsewhere is None:
                 status = function(*arguments)
+            else:
+                with elsewhere:
+                    status = function(*arguments)
             if status:
                 raise_status(library, status)
-        for array in self._written:
-            _arrays.was_written(array)
+        _arrays.were_written(self._written)
 
 
 def _row_stride(name: str, array: Array) -> int:
@@ -165,12 +167,16 @@ def _row_stride(name: str, array: Array) -> int:
     return row if batch > 1 else 0
 
 
-def _current_device(logits: Array, handle: int) -> Any:
+def _device_to_enter(logits: Array, handle: int) -> Any:
     """Handle 0 names no device: it is the default stream of whichever is current. PyTorch can change that."""
-    torch = sys.modules.get("torch")
-    if handle == 0 and torch is not None and isinstance(logits.keep, torch.Tensor):
-        return torch.cuda.device(logits.keep.device)
-    return contextlib.nullcontext()
+    if handle == 0:
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(logits.keep, torch.Tensor):
+            from greyhound import _torch
+
+            if not _torch.is_current(logits.keep.device):
+                return torch.cuda.device(logits.keep.device)
+    return None
 
 
 def cross_entropy_with_grad(
@@ -215,7 +221,7 @@ def scale_dlogits(dlogits: Any, dloss: Any, stream: int | None) -> None:
         raise ValueError(f"dloss: expected one number, got the shape {list(factor.shape)}")
     handle = _arrays.stream_of({"dlogits": gradient, "dloss": factor}, stream)
     library = _library.load()
-    with _current_device(gradient, handle):
+    with _device_to_enter(gradient, handle) or contextlib.nullcontext():
         status = library.gh_scale_dlogits(
             gradient.address,
             _DTYPES[gradient.dtype],
@@ -226,7 +232,7 @@ def scale_dlogits(dlogits: Any, dloss: Any, stream: int | None) -> None:
         )
     if status:
         raise_status(library, status)
-    _arrays.was_written(dlogits)
+    _arrays.were_written([dlogits])
 
 
 def workspace_size(stream: int | None) -> int:

@@ -15,6 +15,7 @@ import torch
 
 from greyhound import _abi, _library
 from greyhound._arguments import REDUCTIONS, LossOptions, check_shapes
+from greyhound._arrays import Array
 from greyhound._errors import LabelError, raise_status
 from greyhound._zeroed_sums import zeroed_sums
 
@@ -45,8 +46,7 @@ def cross_entropy_with_grad(
     check_writable("logits", logits)
     batch, vocab = logits.shape
     stream = current_stream(logits)
-    sums = zeroed_sums(logits, stream)
-    address = sums.address
+    address, sums = zeroed_sums(logits, stream)
     call(
         _library.load().gh_cross_entropy_fwd_bwd,
         logits,
@@ -64,7 +64,7 @@ def cross_entropy_with_grad(
     )
     # Autograd then refuses a backward that had saved these logits, as after any in-place operation.
     torch.autograd.graph.increment_version(logits)
-    return sums.ce_sum, sums.z_sum, sums.n_valid
+    return sums
 
 
 # ---- Every option --------------------------------------------------------------------------------
@@ -297,6 +297,8 @@ def prepare_weight(weight: object, logits: torch.Tensor) -> torch.Tensor | None:
 def rows_of(logits: torch.Tensor) -> torch.Tensor:
     """``logits`` ``[..., vocab]`` as ``[batch, vocab]`` with contiguous rows apart from each other: a view if it can
     be one, else a copy."""
+    if logits.dim() == 2 and logits.is_contiguous():
+        return logits
     rows = logits if logits.dim() == 2 else logits.reshape(-1, logits.shape[-1])
     batch, vocab = rows.shape
     if (rows.stride(1) == 1 or vocab == 1) and (batch <= 1 or rows.stride(0) >= vocab):
@@ -315,7 +317,43 @@ def check_labels(target: torch.Tensor, vocab: int, ignore_index: int) -> None:
         )
 
 
+# ---- As arrays of any library --------------------------------------------------------------------
+
+
+def describe(name: str, tensor: torch.Tensor, written: bool) -> Array:
+    """For ``greyhound._arrays``."""
+    if tensor.layout is not torch.strided:
+        raise TypeError(f"{name}: expected a dense tensor, got layout {tensor.layout}")
+    if not (tensor.is_cuda or tensor.is_cpu):
+        raise ValueError(f"{name}: expected a CPU or CUDA tensor, got one on {tensor.device}")
+    if written:
+        check_writable(name, tensor)
+    on_cuda = tensor.is_cuda
+    return Array(
+        tensor.data_ptr() or None,
+        _dtype_name(tensor.dtype),
+        tensor.element_size(),
+        tensor.shape,
+        tensor.stride(),
+        _device_name(tensor.device) if on_cuda else "cpu",
+        current_stream(tensor) if on_cuda else None,
+        False,
+        tensor,
+    )
+
+
+@functools.cache
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+@functools.cache
+def _device_name(device: torch.device) -> str:
+    return str(device)
+
+
 # ---- Streams -------------------------------------------------------------------------------------
+
 
 def current_stream(tensor: torch.Tensor) -> int:
     """The gh_stream of the engine of the tensor's device."""
@@ -327,9 +365,15 @@ def current_stream(tensor: torch.Tensor) -> int:
     return stream
 
 
+def is_current(device: torch.device) -> bool:
+    """Is this CUDA device, on which a tensor is, the current one?"""
+    # What torch.cuda.current_device() is, once CUDA is in use.
+    return bool(torch._C._cuda_getDevice() == device.index)
+
+
 def call(function: Callable[..., int], logits: torch.Tensor, stream: int, *arguments: Any) -> None:
     """Calls the library on a stream of the logits' device, and raises what it reports."""
-    if stream == 0 and torch.cuda.current_device() != logits.device.index:
+    if stream == 0 and not is_current(logits.device):
         # Handle 0 names no device: it is the default stream of whichever is current.
         with torch.cuda.device(logits.device):
             status = function(*arguments, stream)

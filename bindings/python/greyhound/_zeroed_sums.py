@@ -6,22 +6,15 @@ for them in any case; zeroed at once, they hold the sums of 42 calls.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 
 _CALLS = 512 // 12
 
+#: The address of three floats in a row, and the three as 0-d tensors.
+Sums = tuple[int, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 
-class Sums(NamedTuple):
-    address: int
-    ce_sum: torch.Tensor
-    z_sum: torch.Tensor
-    n_valid: torch.Tensor
-
-
-# By device and stream, because a stream's own later calls are what the zeros are ready for. Threads may share a list:
-# pop and extend are atomic.
+# By device and stream, as free memory is in the allocator: what a stream's work zeroes is ready for that stream's later
+# work alone. Threads may share a list: pop and extend are atomic.
 _ready: dict[tuple[torch.device, int], list[Sums]] = {}
 
 
@@ -45,10 +38,10 @@ def zeroed_sums(logits: torch.Tensor, stream: int) -> Sums:
 def _is_captured(logits: torch.Tensor) -> bool:
     if not logits.is_cuda:
         return False
-    if torch.cuda.current_device() == logits.device.index:
-        return torch._C._cuda_isCurrentStreamCapturing()
+    if torch._C._cuda_getDevice() == logits.device.index:
+        return bool(torch.cuda.is_current_stream_capturing())
     with torch.cuda.device(logits.device):
-        return torch._C._cuda_isCurrentStreamCapturing()
+        return bool(torch.cuda.is_current_stream_capturing())
 
 
 def _make(logits: torch.Tensor, calls: int) -> list[Sums]:
@@ -57,4 +50,5 @@ def _make(logits: torch.Tensor, calls: int) -> list[Sums]:
     # As plain views of one tensor they would be one to autograd: an in-place operation on one would count as one on
     # all. data gives each a history of its own.
     numbers = [number.data for number in block.unbind()]
-    return [Sums(address + 12 * i, *numbers[3 * i : 3 * i + 3]) for i in range(calls)]
+    triples = zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
+    return list(zip(range(address, address + 12 * calls, 12), triples, strict=True))

@@ -308,12 +308,16 @@ def _named(
     return found
 
 
-def _apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """``function.apply`` without what that does for torch.func: its transforms never come here, see ``_torch_ops.in_use``.
+_base_apply = vars(torch._C._FunctionBase)["apply"]
 
-    That part looks at each argument in Python, and takes as long as all checks of this module.
+
+def _apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """``function.apply`` without what that does for torch.func, whose transforms ``_torch_ops.in_use`` has refused.
+
+    That part goes through the arguments in Python, which takes as long as all checks of this module.
     """
-    return super(torch.autograd.Function, function).apply
+    apply: Callable[..., Any] = _base_apply.__get__(None, function)
+    return apply
 
 
 class _CrossEntropy(torch.autograd.Function):
