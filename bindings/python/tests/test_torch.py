@@ -546,6 +546,27 @@ def test_capture_into_a_graph(cuda, generator):
             torch.testing.assert_close(value, other, rtol=8 * 2**-23, atol=0)
 
 
+def test_each_graph_zeroes_its_own_sums(cuda, generator):
+    logits, target = draw(generator, 8, 1000, cuda)
+    expected_sums = cross_entropy_with_grad_kernel(logits.clone(), target)
+    static = logits.clone()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        cross_entropy_with_grad_kernel(static, target)  # leaves zeroed sums for this stream
+    torch.cuda.synchronize()
+    graphs = [torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()]
+    sums = []
+    for graph in graphs:
+        with torch.cuda.graph(graph, stream=stream):
+            sums.append(cross_entropy_with_grad_kernel(static, target))
+    for _ in range(2):
+        for graph, found in zip(reversed(graphs), reversed(sums), strict=True):
+            static.copy_(logits)
+            graph.replay()
+            for value, other in zip(found, expected_sums, strict=True):
+                torch.testing.assert_close(value, other, rtol=8 * 2**-23, atol=0)
+
+
 def test_on_a_device_that_is_not_current(cuda, generator):
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two CUDA devices")
