@@ -143,7 +143,6 @@ def parts(torch, inputs):
 
     def long_call(reduction):
         options = _torch._options(logits, target, None, LossOptions(reduction=reduction))
-        options.sums = _abi.GH_SUMS_OVERWRITE
         options.loss = sums.data_ptr()
         workspace = _torch._add_workspace(options, _torch._prototypes_of(logits.device).workspace)
         arguments = (

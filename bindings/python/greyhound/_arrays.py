@@ -29,6 +29,7 @@ class Array:
     itemsize: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]  # in elements
+    is_contiguous: bool
     device: str  # "cpu"; "cuda:1"; "cuda" where the array does not say which
     #: The stream that the array's library works on now; None if it does not say.
     stream: int | None
@@ -38,15 +39,6 @@ class Array:
     @property
     def size(self) -> int:
         return math.prod(self.shape)
-
-    @property
-    def is_contiguous(self) -> bool:
-        expected = 1
-        for extent, stride in zip(self.shape[::-1], self.strides[::-1], strict=True):
-            if extent > 1 and stride != expected:
-                return False
-            expected *= extent
-        return True
 
     @property
     def on_cpu(self) -> bool:
@@ -116,6 +108,7 @@ def _numpy_array(name: str, array: Any, written: bool) -> Array:
         itemsize=array.dtype.itemsize,
         shape=array.shape,
         strides=_in_elements(name, array.strides, array.dtype.itemsize),
+        is_contiguous=array.flags.c_contiguous,
         device="cpu",
         stream=None,
         read_only=not array.flags.writeable,
@@ -140,13 +133,15 @@ def _cuda_array(name: str, array: Any, written: bool) -> Array:
         raise TypeError(f"{name}: masked arrays are not supported; mark rows with ignore_index instead")
     address, read_only = interface["data"]
     strides = interface.get("strides")
+    strides = _row_major(shape) if strides is None else _in_elements(name, strides, itemsize)
     stream = interface.get("stream")
     return Array(
         address=address or None,
         dtype=dtype,
         itemsize=itemsize,
         shape=shape,
-        strides=_row_major(shape) if strides is None else _in_elements(name, strides, itemsize),
+        strides=strides,
+        is_contiguous=_is_contiguous(shape, strides),
         device="cuda",
         # The library's own handle for the legacy default stream is 0, CUDA's NULL.
         stream=0 if stream == _LEGACY_DEFAULT_STREAM else stream,
@@ -234,6 +229,7 @@ def _dlpack_array(name: str, array: Any, written: bool) -> Array:
         itemsize=tensor.bits // 8,
         shape=shape,
         strides=strides,
+        is_contiguous=_is_contiguous(shape, strides),
         device="cpu" if kind == "cpu" else f"cuda:{tensor.device_id}" if kind == "cuda" else "cuda",
         stream=None if kind == "cpu" else 0,
         read_only=read_only or _is_jax_array(array),
@@ -251,6 +247,15 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
         strides.append(stride)
         stride *= extent
     return tuple(reversed(strides))
+
+
+def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    expected = 1
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent > 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
 
 
 def _in_elements(name: str, strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

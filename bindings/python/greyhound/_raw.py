@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from greyhound import _abi, _arrays, _library
-from greyhound._arguments import REDUCTIONS, LossOptions, as_number, check_shapes
+from greyhound._arguments import LossOptions, as_number, check_shapes, options_struct
 from greyhound._arrays import Array
 from greyhound._errors import raise_status
 
@@ -25,12 +25,6 @@ class Call:
     def __init__(self, logits: Any, target: Any, loss_options: LossOptions, sums: int) -> None:
         self._arrays: dict[str, Array] = {}
         self._written: list[Any] = []
-        self._options = options = _abi.gh_cross_entropy_options(**_abi.GH_CROSS_ENTROPY_OPTIONS_INIT)
-        options.sums = sums
-        options.ignore_index, reduction, options.label_smoothing, options.z_loss_multiplier, *rest = loss_options
-        options.logit_scale, options.softcap = rest
-        options.reduction = REDUCTIONS[reduction]
-
         self._logits = described = self._add("logits", logits)
         labels = self._add("target", target)
         if described.dtype not in _DTYPES:
@@ -42,7 +36,8 @@ class Call:
         self._require_contiguous("target", labels)
         self._labels = labels
         self._dlogits: Array | None = None
-        options.label_dtype = _LABEL_DTYPES[labels.dtype]
+        self._loss_options = loss_options
+        self._options = options = options_struct(loss_options, _LABEL_DTYPES[labels.dtype], sums)
         options.logits_row_stride = _row_stride("logits", described)
 
     def add_dlogits(self, dlogits: Any) -> None:
@@ -120,8 +115,8 @@ class Call:
             self._labels.address,
             self.batch,
             self.vocab,
-            self._options.z_loss_multiplier,
-            self._options.ignore_index,
+            self._loss_options.z_loss_multiplier,
+            self._loss_options.ignore_index,
             address,
             address + 4,
             address + 8,

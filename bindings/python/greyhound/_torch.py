@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from greyhound import _abi, _library
-from greyhound._arguments import REDUCTIONS, LossOptions, check_shapes
+from greyhound._arguments import LossOptions, check_shapes, options_struct
 from greyhound._arrays import Array
 from greyhound._errors import LabelError, raise_status
 from greyhound._zeroed_sums import zeroed_sums
@@ -96,7 +96,6 @@ def forward(
     batch, vocab = logits.shape
     reduced = loss_options.reduction != "none"
     options = _options(logits, target, weight, loss_options)
-    options.sums = _abi.GH_SUMS_OVERWRITE
     dlogits = statistics = sums = rows = argmax = None
     prototypes = _prototypes_of(logits.device)
     if reduced:
@@ -219,29 +218,13 @@ def scale(dlogits: torch.Tensor, dloss: torch.Tensor) -> None:
 def _options(
     logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, loss_options: LossOptions
 ) -> _abi.gh_cross_entropy_options:
-    options = _abi.gh_cross_entropy_options.from_buffer_copy(_options_of_each_call(loss_options, target.dtype))
+    # For forward(); a backward pass has no sums.
+    options = options_struct(loss_options, _LABEL_DTYPES[target.dtype], _abi.GH_SUMS_OVERWRITE)
     # A single row's stride is any number.
     if logits.shape[0] > 1:
         options.logits_row_stride = logits.stride(0)
     if weight is not None:
         options.class_weights = weight.data_ptr()
-    return options
-
-
-@functools.lru_cache(maxsize=64)
-def _options_of_each_call(loss_options: LossOptions, label_dtype: torch.dtype) -> _abi.gh_cross_entropy_options:
-    """What does not change from step to step. To be copied, not written."""
-    options = _abi.gh_cross_entropy_options(**_abi.GH_CROSS_ENTROPY_OPTIONS_INIT)
-    options.label_dtype = _LABEL_DTYPES[label_dtype]
-    (
-        options.ignore_index,
-        reduction,
-        options.label_smoothing,
-        options.z_loss_multiplier,
-        options.logit_scale,
-        options.softcap,
-    ) = loss_options
-    options.reduction = REDUCTIONS[reduction]
     return options
 
 
@@ -335,6 +318,7 @@ def describe(name: str, tensor: torch.Tensor, written: bool) -> Array:
         tensor.element_size(),
         tensor.shape,
         tensor.stride(),
+        tensor.is_contiguous(),
         _device_name(tensor.device) if on_cuda else "cpu",
         current_stream(tensor) if on_cuda else None,
         False,
