@@ -10,6 +10,10 @@ COLOURS = {
     "Liger": "#27ae60",
     "Quack": "#e08e0b",
     "memcpy": "#2c3e50",
+    "torch fp32": "#2c3e50",
+    "torch bf16": "#2980b9",
+    "Greyhound, in place": "#e08e0b",
+    "seeds": "#e4e7ea",
 }
 FONT = 'font-family="Helvetica, Arial, sans-serif"'
 INK, GRID = "#222222", "#dddddd"
@@ -30,6 +34,10 @@ class Canvas:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         dashes = f' stroke-dasharray="{dash}"' if dash else ""
         self.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width:g}"{dashes}/>')
+
+    def area(self, points, colour):
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        self.parts.append(f'<polygon points="{path}" fill="{colour}"/>')
 
     def dot(self, x, y, colour):
         self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>')
@@ -152,6 +160,46 @@ def line_chart(title, series, x_label, y_label):
         canvas.line(places, COLOURS.get(name, INK), width=2, dash="5 4" if name == "memcpy" else "")
         for x, y in places:
             canvas.dot(x, y, COLOURS.get(name, INK))
+    canvas.text(left + plot_width / 2, top + plot_height + 44, x_label)
+    canvas.text(20, top + plot_height / 2, y_label, turned=True)
+    return canvas.svg()
+
+
+def linear_ticks(low, high, count=6):
+    """Round numbers from low to high, about `count` of them."""
+    step = 10 ** floor(log10((high - low) / count))
+    step *= next(m for m in (1, 2, 5, 10) if (high - low) / (step * m) <= count)
+    return [step * i for i in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)]
+
+
+def curves(title, series, x_label, y_label, first=0, band=None):
+    """series: name -> one value for each step, from `first`. band: (name, lowest, highest), an area behind them."""
+    left, top, plot_width, plot_height = 80, 70, 690, 320
+    canvas = Canvas(left + plot_width + 30, top + plot_height + 60, title)
+    legend(canvas, [*series, *([band[0]] if band else [])], left, 50)
+    everything = [value for values in (*series.values(), *(band[1:] if band else [])) for value in values]
+    low, high = min(everything), max(everything)
+    margin = 0.04 * (high - low) or 1.0
+    low, high = low - margin, high + margin
+    steps = max(len(values) for values in series.values())
+
+    def place(step, value):
+        return left + plot_width * (step - first) / max(steps - 1, 1), top + plot_height * (high - value) / (high - low)
+
+    if band:
+        _, lowest, highest = band
+        there = [place(*point) for point in enumerate(highest, first)]
+        back = [place(*point) for point in enumerate(lowest, first)][::-1]
+        canvas.area(there + back, COLOURS[band[0]])
+    for tick in linear_ticks(low, high):
+        _, y = place(first, tick)
+        canvas.line([(left, y), (left + plot_width, y)], GRID)
+        canvas.text(left - 8, y + 4, f"{tick:.6g}", anchor="end")
+    for tick in linear_ticks(first, first + max(steps - 1, 1)):
+        x, _ = place(tick, low)
+        canvas.text(x, top + plot_height + 18, f"{tick:g}")
+    for name, values in series.items():
+        canvas.line([place(*point) for point in enumerate(values, first)], COLOURS.get(name, INK), width=1.5)
     canvas.text(left + plot_width / 2, top + plot_height + 44, x_label)
     canvas.text(20, top + plot_height / 2, y_label, turned=True)
     return canvas.svg()

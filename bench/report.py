@@ -1,19 +1,21 @@
-"""Turns the results in bench/results into docs/benchmarks.md and its pictures.
+"""Turns the results in bench/results into docs/benchmarks.md, docs/training.md and their pictures.
 
     python3 bench/report.py            write them
     python3 bench/report.py --check    write nothing; fail if they are not what the results say
 
-Every figure on the page comes from a file in bench/results. The same files always give the same page.
+Every figure on the pages comes from a file in bench/results. The same files always give the same pages.
 """
 
 import argparse
-import json
 import re
 import sys
 from math import exp, log
 from pathlib import Path
 
 import charts
+import overhead_section
+import training_page
+from formats import bytes_text, milliseconds, read, table
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench" / "peers"))
@@ -75,6 +77,8 @@ comparison, Python needs torch, `liger-kernel` and `quack-kernels`; what is miss
   compilation caches, *warm* with those that the cold run left.
 - **Host time** is what the host spends in one call, which waits for nothing. It is compared with the launch of an
   empty kernel with the same grid, block, shared memory and attributes.
+- **Host time from PyTorch** is that of Python calls on CUDA tensors so small that the GPU is never waited for: the mean
+  of a burst of calls, and of many bursts the median. The GPU finishes between bursts.
 
 ## What these numbers do not say
 
@@ -90,10 +94,6 @@ comparison, Python needs torch, `liger-kernel` and `quack-kernels`; what is miss
 
 
 # ---- Reading results ---------------------------------------------------------------------------
-
-
-def read(path):
-    return json.loads(path.read_text()) if path.exists() else None
 
 
 def medians(document):
@@ -121,6 +121,8 @@ class Results:
         self.host = read(folder / "host.json")
         self.options_file = read(folder / "options.json")
         self.peers_host = read(folder / "peers_host.json")
+        self.overhead = read(folder / "overhead.json")
+        self.gpt = read(folder / "gpt.json")
         everything, self.errors = medians(self.greyhound)
         self.device = {name[7:]: m for name, m in everything.items() if name.startswith("device/")}
         self.issue = {name: m for name, m in everything.items() if name.startswith("issue/")}
@@ -252,23 +254,6 @@ def shape_of(name):
     """grid/bf16/8192x128256 -> bf16 8192 x 128256"""
     _, dtype, shape = name.split("/")
     return f"{dtype} {shape.replace('x', ' x ')}"
-
-
-def table(header, rows):
-    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
-    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
-def milliseconds(us):
-    return f"{us / 1000:.4f}" if us < 100 else f"{us / 1000:.3f}"
-
-
-def bytes_text(count):
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count:.0f} B"
 
 
 def targets_section(results):
@@ -574,7 +559,7 @@ def gpu_sections(results):
     title = next(
         (
             d["context"]["gpu"]
-            for d in (results.greyhound, results.peers, results.startup, results.options_file)
+            for d in (results.greyhound, results.peers, results.startup, results.options_file, results.overhead)
             if d and d["context"].get("gpu")
         ),
         "No GPU" if results.slug == "no-gpu" else results.slug,
@@ -592,6 +577,8 @@ def gpu_sections(results):
         sections.append(device_section(results))
     if results.issue:
         sections.append(host_time_section(results))
+    if results.overhead:
+        sections.append(overhead_section.render(results.overhead))
     if results.startup:
         sections.append(startup_section(results))
     if results.host or results.peers_host:
@@ -601,18 +588,21 @@ def gpu_sections(results):
 
 def render(results_dir):
     """Every file that belongs to the report, by its path below docs/."""
-    sections, files = [INTRODUCTION.rstrip()], {}
+    sections, files, trainings = [INTRODUCTION.rstrip()], {}, {}
     folders = sorted(p for p in results_dir.glob("*/") if any(p.glob("*.json"))) if results_dir.exists() else []
     for folder in folders:
         results = Results(folder)
         sections += gpu_sections(results)
         files.update({f"images/{name}": svg for name, (_, svg) in pictures(results).items()})
+        if results.gpt:
+            trainings[results.slug] = results.gpt
     if not folders:
         sections.append("## Results\n\nNo results committed yet.")
     build = read(results_dir / "build.json")
     if build:
         sections.append(build_section(build))
     files["benchmarks.md"] = "\n\n".join(sections) + "\n"
+    files.update(training_page.render(trainings))
     return files
 
 

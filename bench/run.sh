@@ -8,15 +8,19 @@
 #   device   greyhound_bench: GPU time and host time of a call           -> greyhound.json
 #   options  greyhound_bench: GPU time of a call with each option        -> options.json
 #   peers    other implementations on the GPU, on the same shapes        -> peers.json
+#   overhead host time of a call from PyTorch, ours and the peers'       -> overhead.json
 #   startup  process start to first loss, for each implementation        -> startup.json
 #   host     the CPU engine, and torch on the CPU                        -> host.json, peers_host.json
+# And one that is not run by default:
+#   gpt      a small GPT trained with each loss                          -> gpt.json
 #
 # With --build-dir, that build is measured, and there is no stage "build".
 # With --filter, greyhound_bench measures only what REGEX finds, and a stage's file holds only that: to look, with
 # --results elsewhere.
 # The peers need Python 3 with torch, liger-kernel and quack-kernels; what is missing is reported and left out.
 # Environment: PYTHON (python3), GREYHOUND_COMMIT (for sources without their git history),
-# PEERS_FLAGS (further flags for bench/peers/device.py, such as "--only grid/bf16 --merge").
+# PEERS_FLAGS (further flags for bench/peers/device.py, such as "--only grid/bf16 --merge"),
+# GPT_TOKENS (build/gpt/tokens.bin; bench/gpt/prepare.py makes it), GPT_FLAGS (for bench/gpt/train.py: "--budget 100").
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -32,14 +36,14 @@ while [ $# -gt 0 ]; do
         --results) results=$2; shift ;;
         --quick) quick=--quick ;;
         --filter) filter=$2; shift ;;
-        build | device | options | peers | startup | host) stages="$stages $1" ;;
+        build | device | options | peers | overhead | startup | host | gpt) stages="$stages $1" ;;
         -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
         *) echo "run.sh: unknown argument $1 (--help lists them)" >&2; exit 2 ;;
     esac
     shift
 done
 
-all="device options peers startup host"
+all="device options peers overhead startup host"
 if [ -z "$build_dir" ]; then
     build_dir=$root/build/release
     all="build $all"
@@ -77,6 +81,7 @@ for stage in $stages; do
             # shellcheck disable=SC2086
             "$python" "$root/bench/peers/device.py" $quick ${PEERS_FLAGS:-} --output "$results/peers.json"
             ;;
+        overhead) "$python" "$root/bench/peers/overhead.py" $quick --output "$results/overhead.json" ;;
         startup)
             "$python" "$root/bench/peers/startup.py" --first-loss "$build_dir/bench/greyhound_first_loss" \
                 --library "$GREYHOUND_LIBRARY" --output "$results/startup.json"
@@ -84,6 +89,11 @@ for stage in $stages; do
         host)
             bench '^host(/|_call|_options/)' host.json &&
                 "$python" "$root/bench/peers/host.py" $quick --output "$results/peers_host.json"
+            ;;
+        gpt)
+            # shellcheck disable=SC2086
+            "$python" "$root/bench/gpt/train.py" --tokens "${GPT_TOKENS:-$root/build/gpt/tokens.bin}" ${GPT_FLAGS:-} \
+                --output "$results/gpt.json"
             ;;
     esac || failed="$failed $stage"
 done

@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 
+ROOT = Path(__file__).resolve().parents[2]
+
+
 def output_of(*command):
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -17,8 +20,12 @@ def output_of(*command):
 
 def commit():
     """GREYHOUND_COMMIT, for a copy of the sources without its history; or else what git says."""
-    here = Path(__file__).resolve().parent
-    return os.environ.get("GREYHOUND_COMMIT") or output_of("git", "-C", str(here), "rev-parse", "HEAD") or "unknown"
+    return os.environ.get("GREYHOUND_COMMIT") or output_of("git", "-C", str(ROOT), "rev-parse", "HEAD") or "unknown"
+
+
+def one_line(error):
+    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())  # some colour their errors
+    return f"{type(error).__name__}: {text[:300]}"
 
 
 def nvidia_smi(fields):
@@ -56,6 +63,10 @@ def device(torch):
         "cuda": torch.version.cuda,
         "torch": torch.__version__,
     }
+
+
+def of_torch(torch, kind):
+    return device(torch) if kind == "cuda" else {**common(), "torch": torch.__version__}
 
 
 if __name__ == "__main__":

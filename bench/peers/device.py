@@ -21,11 +21,6 @@ from reference import Reference
 from timing import LONG_ENOUGH, Timing, extra_bytes
 
 
-def one_line(error):
-    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())  # some colour their errors
-    return f"{type(error).__name__}: {text[:300]}"
-
-
 def load(implementations):
     """Those that can be used, and for all of them their version or the error."""
     usable, versions = [], {}
@@ -35,8 +30,8 @@ def load(implementations):
             versions[implementation.name] = implementation.version()
             usable.append(implementation)
         except Exception as error:  # whatever an import may raise is a result here
-            versions[implementation.name] = one_line(error)
-            print(f"{implementation.name}: {one_line(error)}", file=sys.stderr)
+            versions[implementation.name] = context.one_line(error)
+            print(f"{implementation.name}: {context.one_line(error)}", file=sys.stderr)
     return usable, versions
 
 
@@ -66,7 +61,7 @@ def measure(torch, timing, implementation, case, pristine, logits, labels, refer
             try:
                 result["graph_us"] = timing.graph_microseconds(case, step)
             except Exception as error:
-                result["graph_error"] = one_line(error)
+                result["graph_error"] = context.one_line(error)
     return result
 
 
@@ -81,7 +76,7 @@ def measure_case(torch, timing, implementations, case):
         except Unsupported as error:
             result = {"unsupported": str(error)}
         except Exception as error:
-            result = {"error": one_line(error)}
+            result = {"error": context.one_line(error)}
         results[implementation.name] = result
         gc.collect()
         torch.cuda.empty_cache()
@@ -126,7 +121,7 @@ def main():
         try:
             measured = measure_case(torch, timing, implementations, case)
         except Exception as error:
-            print(f"{case.name}: {one_line(error)}", file=sys.stderr)
+            print(f"{case.name}: {context.one_line(error)}", file=sys.stderr)
             continue
         old = document["cases"].get(case.name, {}).get("results", {})
         measured["results"] = {**old, **measured["results"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 from typing import NamedTuple
@@ -45,6 +46,26 @@ def loss_options(
         as_number("logit_scale", logit_scale),
         as_number("softcap", softcap),
     )
+
+
+def options_struct(options: LossOptions, label_dtype: int, sums: int) -> _abi.gh_cross_entropy_options:
+    """The library's options with these set, and all memory still to come."""
+    return _abi.gh_cross_entropy_options.from_buffer_copy(_template(options, label_dtype, sums))
+
+
+@functools.lru_cache(maxsize=64)
+def _template(options: LossOptions, label_dtype: int, sums: int) -> _abi.gh_cross_entropy_options:
+    """What is the same in each step of a training. Copied, and never written, since threads share it."""
+    struct = _abi.gh_cross_entropy_options(**_abi.GH_CROSS_ENTROPY_OPTIONS_INIT)
+    struct.label_dtype = label_dtype
+    struct.sums = sums
+    struct.reduction = REDUCTIONS[options.reduction]
+    struct.ignore_index = options.ignore_index
+    struct.label_smoothing = options.label_smoothing
+    struct.z_loss_multiplier = options.z_loss_multiplier
+    struct.logit_scale = options.logit_scale
+    struct.softcap = options.softcap
+    return struct
 
 
 def as_number(name: str, value: object) -> float:

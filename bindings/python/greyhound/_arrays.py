@@ -20,7 +20,7 @@ from greyhound import _abi
 _LEGACY_DEFAULT_STREAM = 1
 
 
-@dataclass
+@dataclass(slots=True)
 class Array:
     """Memory, and who may use it when."""
 
@@ -29,6 +29,7 @@ class Array:
     itemsize: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]  # in elements
+    is_contiguous: bool
     device: str  # "cpu"; "cuda:1"; "cuda" where the array does not say which
     #: The stream that the array's library works on now; None if it does not say.
     stream: int | None
@@ -38,15 +39,6 @@ class Array:
     @property
     def size(self) -> int:
         return math.prod(self.shape)
-
-    @property
-    def is_contiguous(self) -> bool:
-        expected = 1
-        for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if extent > 1 and stride != expected:
-                return False
-            expected *= extent
-        return True
 
     @property
     def on_cpu(self) -> bool:
@@ -60,27 +52,35 @@ def describe(name: str, array: Any, *, written: bool = False) -> Array:
         TypeError: ``array`` is of none of the kinds above, or neither dense nor in native byte order.
         ValueError: ``written``, but it is read-only or autograd could not know that it changes.
     """
-    found = _reader(name, array)(name, array, written)
-    # JAX relies on nobody writing into its arrays, and does not always mark them.
-    if written and (found.read_only or type(array).__module__.partition(".")[0] in ("jax", "jaxlib")):
+    reader = _readers.get(type(array)) or _reader(name, array)
+    found = reader(name, array, written)
+    if written and found.read_only:
         raise ValueError(f"{name}: read-only, but the call writes into it")
     return found
 
 
-def was_written(array: Any) -> None:
-    """Tells the array's library, if it wants to know."""
+def were_written(arrays: list[Any]) -> None:
+    """Tells the arrays' libraries, if they want to know."""
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):
-        torch.autograd.graph.increment_version(array)
+    if torch is not None:
+        for array in arrays:
+            if isinstance(array, torch.Tensor):
+                torch.autograd.graph.increment_version(array)
+
+
+# By exact type, of those types that settle the question. Filled as they are met.
+_readers: dict[type, Callable[[str, Any, bool], Array]] = {}
 
 
 def _reader(name: str, array: Any) -> Callable[[str, Any, bool], Array]:
     torch = sys.modules.get("torch")
     numpy = sys.modules.get("numpy")
     if torch is not None and isinstance(array, torch.Tensor):
-        return _torch_tensor
+        from greyhound._torch import describe
+
+        return _readers.setdefault(type(array), describe)
     if numpy is not None and isinstance(array, numpy.ndarray):
-        return _numpy_array
+        return _readers.setdefault(type(array), _numpy_array)
     # A property that raises AttributeError where it does not apply, as JAX's does on the CPU.
     if hasattr(array, "__cuda_array_interface__"):
         return _cuda_array
@@ -89,33 +89,6 @@ def _reader(name: str, array: Any) -> Callable[[str, Any, bool], Array]:
     raise TypeError(
         f"{name}: expected a torch.Tensor or a numpy.ndarray, or an array with DLPack or "
         f"__cuda_array_interface__, got {type(array).__name__}"
-    )
-
-
-# ---- PyTorch -------------------------------------------------------------------------------------
-
-
-def _torch_tensor(name: str, tensor: Any, written: bool) -> Array:
-    import torch
-
-    from greyhound._torch import check_writable
-
-    if tensor.layout is not torch.strided:
-        raise TypeError(f"{name}: expected a dense tensor, got layout {tensor.layout}")
-    if not (tensor.is_cuda or tensor.is_cpu):
-        raise ValueError(f"{name}: expected a CPU or CUDA tensor, got one on {tensor.device}")
-    if written:
-        check_writable(name, tensor)
-    return Array(
-        address=tensor.data_ptr() or None,
-        dtype=str(tensor.dtype).removeprefix("torch."),
-        itemsize=tensor.element_size(),
-        shape=tuple(tensor.shape),
-        strides=tensor.stride(),
-        device=str(tensor.device),
-        stream=torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else None,
-        read_only=False,
-        keep=tensor,
     )
 
 
@@ -135,6 +108,7 @@ def _numpy_array(name: str, array: Any, written: bool) -> Array:
         itemsize=array.dtype.itemsize,
         shape=array.shape,
         strides=_in_elements(name, array.strides, array.dtype.itemsize),
+        is_contiguous=array.flags.c_contiguous,
         device="cpu",
         stream=None,
         read_only=not array.flags.writeable,
@@ -159,17 +133,19 @@ def _cuda_array(name: str, array: Any, written: bool) -> Array:
         raise TypeError(f"{name}: masked arrays are not supported; mark rows with ignore_index instead")
     address, read_only = interface["data"]
     strides = interface.get("strides")
+    strides = _row_major(shape) if strides is None else _in_elements(name, strides, itemsize)
     stream = interface.get("stream")
     return Array(
         address=address or None,
         dtype=dtype,
         itemsize=itemsize,
         shape=shape,
-        strides=_row_major(shape) if strides is None else _in_elements(name, strides, itemsize),
+        strides=strides,
+        is_contiguous=_is_contiguous(shape, strides),
         device="cuda",
         # The library's own handle for the legacy default stream is 0, CUDA's NULL.
         stream=0 if stream == _LEGACY_DEFAULT_STREAM else stream,
-        read_only=read_only,
+        read_only=read_only or _is_jax_array(array),
         keep=(array, interface),
     )
 
@@ -215,6 +191,11 @@ _capsule_is.restype = ctypes.c_int
 _capsule_is.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
+def _is_jax_array(array: Any) -> bool:
+    """JAX relies on nobody writing into its arrays, and does not always mark them."""
+    return type(array).__module__.partition(".")[0] in ("jax", "jaxlib")
+
+
 def _dlpack_array(name: str, array: Any, written: bool) -> Array:
     kind = _DEVICES.get(int(array.__dlpack_device__()[0]))
     if kind is None:
@@ -248,9 +229,10 @@ def _dlpack_array(name: str, array: Any, written: bool) -> Array:
         itemsize=tensor.bits // 8,
         shape=shape,
         strides=strides,
+        is_contiguous=_is_contiguous(shape, strides),
         device="cpu" if kind == "cpu" else f"cuda:{tensor.device_id}" if kind == "cuda" else "cuda",
         stream=None if kind == "cpu" else 0,
-        read_only=read_only,
+        read_only=read_only or _is_jax_array(array),
         keep=capsule,
     )
 
@@ -267,6 +249,15 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    expected = 1
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent > 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
 def _in_elements(name: str, strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     if any(stride % itemsize for stride in strides):
         raise ValueError(f"{name}: its byte strides {strides} are no multiples of its element's size, {itemsize}")
@@ -277,8 +268,9 @@ def stream_of(arrays: dict[str, Array], stream: int | None) -> int:
     """The stream of a call on these arrays, of which the first decides; a gh_stream."""
     first_name, first = next(iter(arrays.items()))
     for name, array in arrays.items():
-        if array.on_cpu != first.on_cpu or (
-            ":" in array.device and ":" in first.device and array.device != first.device
+        # Where one does not say which device, only its kind can be compared.
+        if array.device != first.device and (
+            array.on_cpu != first.on_cpu or (":" in array.device and ":" in first.device)
         ):
             raise ValueError(f"{name}: on {array.device}, but {first_name} is on {first.device}")
     if first.on_cpu:

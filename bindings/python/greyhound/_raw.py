@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from greyhound import _abi, _arrays, _library
-from greyhound._arguments import REDUCTIONS, LossOptions, as_number, check_shapes
+from greyhound._arguments import LossOptions, as_number, check_shapes, options_struct
 from greyhound._arrays import Array
 from greyhound._errors import raise_status
 
@@ -25,12 +25,6 @@ class Call:
     def __init__(self, logits: Any, target: Any, loss_options: LossOptions, sums: int) -> None:
         self._arrays: dict[str, Array] = {}
         self._written: list[Any] = []
-        self._options = options = _abi.gh_cross_entropy_options(**_abi.GH_CROSS_ENTROPY_OPTIONS_INIT)
-        options.sums = sums
-        options.ignore_index, reduction, options.label_smoothing, options.z_loss_multiplier, *rest = loss_options
-        options.logit_scale, options.softcap = rest
-        options.reduction = REDUCTIONS[reduction]
-
         self._logits = described = self._add("logits", logits)
         labels = self._add("target", target)
         if described.dtype not in _DTYPES:
@@ -42,7 +36,8 @@ class Call:
         self._require_contiguous("target", labels)
         self._labels = labels
         self._dlogits: Array | None = None
-        options.label_dtype = _LABEL_DTYPES[labels.dtype]
+        self._loss_options = loss_options
+        self._options = options = options_struct(loss_options, _LABEL_DTYPES[labels.dtype], sums)
         options.logits_row_stride = _row_stride("logits", described)
 
     def add_dlogits(self, dlogits: Any) -> None:
@@ -61,10 +56,9 @@ class Call:
             self._options.dloss_ptr = self.add("dloss", dloss, (), "float32").address
 
     def add_option(self, field: str, array: Any, shape: tuple[int, ...], dtype: str, *, written: bool = False) -> None:
-        """Sets the option ``field`` to an array's address, unless that is None."""
-        if array is not None:
-            name = "weight" if field == "class_weights" else field
-            setattr(self._options, field, self.add(name, array, shape, dtype, written=written).address)
+        """Sets the option ``field`` to an array's address."""
+        name = "weight" if field == "class_weights" else field
+        setattr(self._options, field, self.add(name, array, shape, dtype, written=written).address)
 
     def add(self, name: str, array: Any, shape: tuple[int, ...], dtype: str, *, written: bool = False) -> Array:
         found = self._add(name, array, written=written)
@@ -121,8 +115,8 @@ class Call:
             self._labels.address,
             self.batch,
             self.vocab,
-            self._options.z_loss_multiplier,
-            self._options.ignore_index,
+            self._loss_options.z_loss_multiplier,
+            self._loss_options.ignore_index,
             address,
             address + 4,
             address + 8,
@@ -149,12 +143,15 @@ class Call:
         )
         # A batch without rows has no addresses, which the library would take for arguments that are missing.
         if self.batch or any(getattr(self._options, name) for name in SUMS):
-            with _current_device(self._logits, handle):
+            elsewhere = _device_to_enter(self._logits, handle)
+            if elsewhere is None:
                 status = function(*arguments)
+            else:
+                with elsewhere:
+                    status = function(*arguments)
             if status:
                 raise_status(library, status)
-        for array in self._written:
-            _arrays.was_written(array)
+        _arrays.were_written(self._written)
 
 
 def _row_stride(name: str, array: Array) -> int:
@@ -165,12 +162,16 @@ def _row_stride(name: str, array: Array) -> int:
     return row if batch > 1 else 0
 
 
-def _current_device(logits: Array, handle: int) -> Any:
+def _device_to_enter(logits: Array, handle: int) -> Any:
     """Handle 0 names no device: it is the default stream of whichever is current. PyTorch can change that."""
-    torch = sys.modules.get("torch")
-    if handle == 0 and torch is not None and isinstance(logits.keep, torch.Tensor):
-        return torch.cuda.device(logits.keep.device)
-    return contextlib.nullcontext()
+    if handle == 0:
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(logits.keep, torch.Tensor):
+            from greyhound import _torch
+
+            if not _torch.is_current(logits.keep.device):
+                return torch.cuda.device(logits.keep.device)
+    return None
 
 
 def cross_entropy_with_grad(
@@ -215,7 +216,7 @@ def scale_dlogits(dlogits: Any, dloss: Any, stream: int | None) -> None:
         raise ValueError(f"dloss: expected one number, got the shape {list(factor.shape)}")
     handle = _arrays.stream_of({"dlogits": gradient, "dloss": factor}, stream)
     library = _library.load()
-    with _current_device(gradient, handle):
+    with _device_to_enter(gradient, handle) or contextlib.nullcontext():
         status = library.gh_scale_dlogits(
             gradient.address,
             _DTYPES[gradient.dtype],
@@ -226,7 +227,7 @@ def scale_dlogits(dlogits: Any, dloss: Any, stream: int | None) -> None:
         )
     if status:
         raise_status(library, status)
-    _arrays.was_written(dlogits)
+    _arrays.were_written([dlogits])
 
 
 def workspace_size(stream: int | None) -> int:

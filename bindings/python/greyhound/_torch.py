@@ -7,14 +7,17 @@ made when a check fails.
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
 from greyhound import _abi, _library
-from greyhound._arguments import REDUCTIONS, LossOptions, check_shapes
+from greyhound._arguments import LossOptions, check_shapes, options_struct
+from greyhound._arrays import Array
 from greyhound._errors import LabelError, raise_status
+from greyhound._zeroed_sums import zeroed_sums
 
 _DTYPES = {
     torch.float32: _abi.GH_DTYPE_F32,
@@ -42,11 +45,12 @@ def cross_entropy_with_grad(
         raise ValueError(f"target: must be contiguous, has strides {target.stride()}; Tensor.contiguous() copies")
     check_writable("logits", logits)
     batch, vocab = logits.shape
-    sums = logits.new_zeros(3, dtype=torch.float32)
-    address = sums.data_ptr()
+    stream = current_stream(logits)
+    address, sums = zeroed_sums(logits, stream)
     call(
         _library.load().gh_cross_entropy_fwd_bwd,
         logits,
+        stream,
         logits.data_ptr(),
         _DTYPES[logits.dtype],
         target.data_ptr(),
@@ -60,9 +64,7 @@ def cross_entropy_with_grad(
     )
     # Autograd then refuses a backward that had saved these logits, as after any in-place operation.
     torch.autograd.graph.increment_version(logits)
-    # As plain views of one tensor the three would be one to autograd: an in-place operation on one would count
-    # as one on all. data gives each a history of its own.
-    return sums[0].data, sums[1].data, sums[2].data
+    return sums
 
 
 # ---- Every option --------------------------------------------------------------------------------
@@ -94,15 +96,16 @@ def forward(
     batch, vocab = logits.shape
     reduced = loss_options.reduction != "none"
     options = _options(logits, target, weight, loss_options)
-    options.sums = _abi.GH_SUMS_OVERWRITE
     dlogits = statistics = sums = rows = argmax = None
-    loss = logits.new_empty(() if reduced else (batch,), dtype=torch.float32)
+    prototypes = _prototypes_of(logits.device)
     if reduced:
+        loss = torch.empty_like(prototypes.number)
         options.loss = loss.data_ptr()
     else:
+        loss = logits.new_empty(batch, dtype=torch.float32)
         options.row_loss = loss.data_ptr()
     if with_gradient:
-        dlogits = logits.new_empty((batch, vocab))
+        dlogits = _empty_gradient(logits)
     if with_statistics:
         statistics = logits.new_empty((batch, _abi.GH_ROW_STATISTICS_BYTES), dtype=torch.uint8)
         options.row_statistics = statistics.data_ptr()
@@ -122,10 +125,11 @@ def forward(
     # a mistake; here it is a batch of no rows.
     if batch or reduced or sums is not None:
         # Also for sums alone: with it they are bitwise repeatable.
-        workspace = _add_workspace(options, logits)
+        workspace = _add_workspace(options, prototypes.workspace)
         call(
             _library.load().gh_cross_entropy,
             logits,
+            current_stream(logits),
             logits.data_ptr(),
             None if dlogits is None else dlogits.data_ptr(),
             _DTYPES[logits.dtype],
@@ -156,7 +160,7 @@ def backward(
     ``-dloss * loss + dentropy * entropy``.
     """
     batch, vocab = logits.shape
-    dlogits = logits if in_place else logits.new_empty((batch, vocab))
+    dlogits = logits if in_place else _empty_gradient(logits)
     if not batch:
         return dlogits
     options = _options(logits, target, weight, loss_options)
@@ -176,10 +180,11 @@ def backward(
         options.row_dentropy = dentropy.data_ptr()
     # For the mean's divisor, and for the weights' sum in label smoothing.
     needs_workspace = loss_options.reduction == "mean" or weight is not None
-    workspace = _add_workspace(options, logits) if needs_workspace else None
+    workspace = _add_workspace(options, _prototypes_of(logits.device).workspace) if needs_workspace else None
     call(
         _library.load().gh_cross_entropy_backward,
         logits,
+        current_stream(logits),
         logits.data_ptr(),
         dlogits.data_ptr(),
         _DTYPES[logits.dtype],
@@ -201,6 +206,7 @@ def scale(dlogits: torch.Tensor, dloss: torch.Tensor) -> None:
     call(
         _library.load().gh_scale_dlogits,
         dlogits,
+        current_stream(dlogits),
         dlogits.data_ptr(),
         _DTYPES[dlogits.dtype],
         *dlogits.shape,
@@ -212,20 +218,11 @@ def scale(dlogits: torch.Tensor, dloss: torch.Tensor) -> None:
 def _options(
     logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, loss_options: LossOptions
 ) -> _abi.gh_cross_entropy_options:
-    options = _abi.gh_cross_entropy_options(**_abi.GH_CROSS_ENTROPY_OPTIONS_INIT)
+    # For forward(); a backward pass has no sums.
+    options = options_struct(loss_options, _LABEL_DTYPES[target.dtype], _abi.GH_SUMS_OVERWRITE)
     # A single row's stride is any number.
     if logits.shape[0] > 1:
         options.logits_row_stride = logits.stride(0)
-    options.label_dtype = _LABEL_DTYPES[target.dtype]
-    (
-        options.ignore_index,
-        reduction,
-        options.label_smoothing,
-        options.z_loss_multiplier,
-        options.logit_scale,
-        options.softcap,
-    ) = loss_options
-    options.reduction = REDUCTIONS[reduction]
     if weight is not None:
         options.class_weights = weight.data_ptr()
     return options
@@ -283,6 +280,8 @@ def prepare_weight(weight: object, logits: torch.Tensor) -> torch.Tensor | None:
 def rows_of(logits: torch.Tensor) -> torch.Tensor:
     """``logits`` ``[..., vocab]`` as ``[batch, vocab]`` with contiguous rows apart from each other: a view if it can
     be one, else a copy."""
+    if logits.dim() == 2 and logits.is_contiguous():
+        return logits
     rows = logits if logits.dim() == 2 else logits.reshape(-1, logits.shape[-1])
     batch, vocab = rows.shape
     if (rows.stride(1) == 1 or vocab == 1) and (batch <= 1 or rows.stride(0) >= vocab):
@@ -301,53 +300,120 @@ def check_labels(target: torch.Tensor, vocab: int, ignore_index: int) -> None:
         )
 
 
-# ---- Streams and workspace -----------------------------------------------------------------------
-
-# By device index. Sizes depend on the device alone, and the same threads may well both store the same one.
-_workspace_sizes: dict[int, int] = {}
+# ---- As arrays of any library --------------------------------------------------------------------
 
 
-def call(function: Callable[..., int], logits: torch.Tensor, *arguments: Any) -> None:
-    """Calls the library on the current stream of the logits' device, and raises what it reports."""
-    if not logits.is_cuda:
-        status = function(*arguments, _abi.GH_STREAM_HOST)
-    else:
-        device = logits.device
-        # What torch.cuda.current_stream(device).cuda_stream is, without making a Stream.
-        stream = torch._C._cuda_getCurrentRawStream(device.index)
-        if stream == 0 and torch.cuda.current_device() != device.index:
-            # Handle 0 names no device: it is the default stream of whichever is current.
-            with torch.cuda.device(device):
-                status = function(*arguments, stream)
-        else:
+def describe(name: str, tensor: torch.Tensor, written: bool) -> Array:
+    """For ``greyhound._arrays``."""
+    if tensor.layout is not torch.strided:
+        raise TypeError(f"{name}: expected a dense tensor, got layout {tensor.layout}")
+    if not (tensor.is_cuda or tensor.is_cpu):
+        raise ValueError(f"{name}: expected a CPU or CUDA tensor, got one on {tensor.device}")
+    if written:
+        check_writable(name, tensor)
+    on_cuda = tensor.is_cuda
+    return Array(
+        tensor.data_ptr() or None,
+        _dtype_name(tensor.dtype),
+        tensor.element_size(),
+        tensor.shape,
+        tensor.stride(),
+        tensor.is_contiguous(),
+        _device_name(tensor.device) if on_cuda else "cpu",
+        current_stream(tensor) if on_cuda else None,
+        False,
+        tensor,
+    )
+
+
+@functools.cache
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+@functools.cache
+def _device_name(device: torch.device) -> str:
+    return str(device)
+
+
+# ---- Streams -------------------------------------------------------------------------------------
+
+
+def current_stream(tensor: torch.Tensor) -> int:
+    """The gh_stream of the engine of the tensor's device."""
+    if not tensor.is_cuda:
+        host: int = _abi.GH_STREAM_HOST
+        return host
+    # What torch.cuda.current_stream(device).cuda_stream is, without making a Stream.
+    stream: int = torch._C._cuda_getCurrentRawStream(tensor.device.index)
+    return stream
+
+
+def is_current(device: torch.device) -> bool:
+    """Is this CUDA device, on which a tensor is, the current one?"""
+    # What torch.cuda.current_device() is, once CUDA is in use.
+    return bool(torch._C._cuda_getDevice() == device.index)
+
+
+def call(function: Callable[..., int], logits: torch.Tensor, stream: int, *arguments: Any) -> None:
+    """Calls the library on a stream of the logits' device, and raises what it reports."""
+    if stream == 0 and not is_current(logits.device):
+        # Handle 0 names no device: it is the default stream of whichever is current.
+        with torch.cuda.device(logits.device):
             status = function(*arguments, stream)
+    else:
+        status = function(*arguments, stream)
     if status:
         raise_status(_library.load(), status)
 
 
+# ---- Memory of a call ----------------------------------------------------------------------------
+
+
+class _Prototypes(NamedTuple):
+    """What a call allocates on a device: ``torch.empty_like`` takes half of ``new_empty``'s time."""
+
+    number: torch.Tensor  # 0-d float32
+    workspace: torch.Tensor | None  # uint8; None for the CPU, which needs none
+
+
+# The same threads may well both store the same ones.
+_prototypes: dict[torch.device, _Prototypes] = {}
+
+
+def _prototypes_of(device: torch.device) -> _Prototypes:
+    found = _prototypes.get(device)
+    if found is None:
+        number = torch.empty((), dtype=torch.float32, device=device)
+        workspace = torch.empty(_workspace_size(device), dtype=torch.uint8, device=device) if number.is_cuda else None
+        found = _prototypes[device] = _Prototypes(number, workspace)
+    return found
+
+
 def _workspace_size(device: torch.device) -> int:
-    size = _workspace_sizes.get(device.index)
-    if size is None:
-        answer = ctypes.c_size_t()
-        library = _library.load()
-        with torch.cuda.device(device):
-            status = library.gh_cross_entropy_workspace_size(None, ctypes.addressof(answer))
-        if status:
-            raise_status(library, status)
-        size = _workspace_sizes[device.index] = answer.value
-    return size
+    size = ctypes.c_size_t()
+    library = _library.load()
+    with torch.cuda.device(device):
+        status = library.gh_cross_entropy_workspace_size(None, ctypes.addressof(size))
+    if status:
+        raise_status(library, status)
+    return size.value
 
 
-def _add_workspace(options: _abi.gh_cross_entropy_options, logits: torch.Tensor) -> torch.Tensor | None:
+def _empty_gradient(logits: torch.Tensor) -> torch.Tensor:
+    """``[batch, vocab]``, contiguous. ``empty_like`` would keep other strides."""
+    return torch.empty_like(logits) if logits.is_contiguous() else logits.new_empty(logits.shape)
+
+
+def _add_workspace(options: _abi.gh_cross_entropy_options, prototype: torch.Tensor | None) -> torch.Tensor | None:
     """Memory for one call, which the caller keeps until the call has been made.
 
     From PyTorch's allocator every time, which costs little and is right by construction: calls on two streams
     never share it, and under graph capture it belongs to the graph. A cached one would need care for both.
     """
-    if not logits.is_cuda:
+    if prototype is None:
         return None
-    size = _workspace_size(logits.device)
-    workspace = logits.new_empty(size, dtype=torch.uint8)
+    workspace = torch.empty_like(prototype)
     options.workspace = workspace.data_ptr()
-    options.workspace_size = size
+    options.workspace_size = workspace.numel()
     return workspace

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import oracle
 import pytest
@@ -160,6 +162,40 @@ def test_autograd_notices_that_the_kernel_overwrote_a_saved_tensor(generator, de
     cross_entropy_with_grad_kernel(logits, target)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         product.backward()
+
+
+def test_kernel_sums_are_each_calls_own(generator, device):
+    logits, target = draw(generator, 3, 5, device)
+    target[0] = -100
+    calls = []
+    for i in range(100):
+        with torch.inference_mode(i % 3 == 0):
+            sums = cross_entropy_with_grad_kernel(logits.clone(), target)
+        calls.append([value.clone() for value in sums])
+        for value in sums:
+            assert value.shape == () and not value.is_inference()
+            value.fill_(7)  # another call's must not notice
+    for sums in calls[1:]:
+        assert sums == calls[0]  # two terms: their order does not matter
+    assert calls[0][2] == 2
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_kernel_sums_of_threads_are_apart(generator, device, streams):
+    if streams > 1 and device == "cpu":
+        pytest.skip("the CPU has no streams")
+    logits, target = draw(generator, 1, 5, device)
+    expected = [value.item() for value in cross_entropy_with_grad_kernel(logits.clone(), target)]
+
+    def work(i):
+        stream = torch.cuda.Stream() if streams > 1 else None
+        with torch.cuda.stream(stream):
+            calls = [cross_entropy_with_grad_kernel(logits.clone(), target) for _ in range(200)]
+            return [[value.item() for value in sums] for sums in calls]
+
+    with ThreadPoolExecutor(8) as pool:
+        for calls in pool.map(work, range(8)):
+            assert calls == [expected] * 200
 
 
 # ---- The functional API ------------------------------------------------------
@@ -508,6 +544,27 @@ def test_capture_into_a_graph(cuda, generator):
         # Rows are added up in no fixed order: 8 terms.
         for value, other in zip(sums, expected_sums, strict=True):
             torch.testing.assert_close(value, other, rtol=8 * 2**-23, atol=0)
+
+
+def test_each_graph_zeroes_its_own_sums(cuda, generator):
+    logits, target = draw(generator, 8, 1000, cuda)
+    expected_sums = cross_entropy_with_grad_kernel(logits.clone(), target)
+    static = logits.clone()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        cross_entropy_with_grad_kernel(static, target)  # leaves zeroed sums for this stream
+    torch.cuda.synchronize()
+    graphs = [torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()]
+    sums = []
+    for graph in graphs:
+        with torch.cuda.graph(graph, stream=stream):
+            sums.append(cross_entropy_with_grad_kernel(static, target))
+    for _ in range(2):
+        for graph, found in zip(reversed(graphs), reversed(sums), strict=True):
+            static.copy_(logits)
+            graph.replay()
+            for value, other in zip(found, expected_sums, strict=True):
+                torch.testing.assert_close(value, other, rtol=8 * 2**-23, atol=0)
 
 
 def test_on_a_device_that_is_not_current(cuda, generator):

@@ -204,8 +204,10 @@ def cross_entropy_kernel(
         ("row_target_log_prob", row_target_log_prob),
         ("row_entropy", row_entropy),
     ):
-        call.add_option(name, array, (call.batch,), "float32", written=True)
-    call.add_option("row_argmax", row_argmax, (call.batch,), "int64", written=True)
+        if array is not None:
+            call.add_option(name, array, (call.batch,), "float32", written=True)
+    if row_argmax is not None:
+        call.add_option("row_argmax", row_argmax, (call.batch,), "int64", written=True)
     for name, array in (
         ("loss", loss),
         ("z_loss", z_loss),
@@ -213,7 +215,8 @@ def cross_entropy_kernel(
         ("n_correct", n_correct),
         ("n_out_of_range", n_out_of_range),
     ):
-        call.add_option(name, array, (), "float32", written=True)
+        if array is not None:
+            call.add_option(name, array, (), "float32", written=True)
     if row_statistics is not None:
         call.save_statistics(row_statistics)
     call.add_workspace(workspace)
@@ -306,7 +309,10 @@ def cross_entropy_workspace_size(stream: int | None = 0) -> int:
 
 
 def _add_inputs(call: Any, weight: Any, dloss: Any, row_dloss: Any, row_dentropy: Any) -> None:
-    call.add_option("class_weights", weight, (call.vocab,), "float32")
+    if weight is not None:
+        call.add_option("class_weights", weight, (call.vocab,), "float32")
     call.add_dloss(dloss)
-    call.add_option("row_dloss", row_dloss, (call.batch,), "float32")
-    call.add_option("row_dentropy", row_dentropy, (call.batch,), "float32")
+    if row_dloss is not None:
+        call.add_option("row_dloss", row_dloss, (call.batch,), "float32")
+    if row_dentropy is not None:
+        call.add_option("row_dentropy", row_dentropy, (call.batch,), "float32")

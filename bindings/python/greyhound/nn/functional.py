@@ -210,7 +210,7 @@ def log_prob_and_entropy(
             rows, labels, options.ignore_index, options.logit_scale, options.softcap
         )
     else:
-        log_prob, entropy = _LogProbAndEntropy.apply(rows, labels, options, inplace_backward)
+        log_prob, entropy = _apply(_LogProbAndEntropy)(rows, labels, options, inplace_backward)
     return log_prob.view(target.shape), entropy.view(target.shape)
 
 
@@ -278,12 +278,12 @@ def _loss(
     if _torch_ops.in_use(logits):
         loss, _, *others = _torch_ops.cross_entropy(rows, labels, weight, *options, needs_gradient, outputs)
     elif needs_gradient:
-        found = _CrossEntropy.apply(rows, labels, weight, options, outputs, inplace_backward)
+        found = _apply(_CrossEntropy)(rows, labels, weight, options, outputs, inplace_backward)
         loss, *others = found if outputs else (found,)
     elif torch.is_grad_enabled():
         # An input that requires grad gives the loss its backward().
         anchor = torch.empty((), requires_grad=True)
-        found = _WithoutGradient.apply(anchor, rows, labels, weight, options, outputs)
+        found = _apply(_WithoutGradient)(anchor, rows, labels, weight, options, outputs)
         loss, *others = found if outputs else (found,)
     else:
         loss, _, _, *others = _torch.forward(rows, labels, weight, options, outputs=outputs)
@@ -301,6 +301,18 @@ def _named(
     if "argmax" in outputs:
         found["argmax"] = argmax.view(shape)
     return found
+
+
+_base_apply = vars(torch._C._FunctionBase)["apply"]
+
+
+def _apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """``function.apply`` without what that does for torch.func, whose transforms ``_torch_ops.in_use`` has refused.
+
+    That part goes through the arguments in Python, which takes as long as all checks of this module.
+    """
+    apply: Callable[..., Any] = _base_apply.__get__(None, function)
+    return apply
 
 
 class _CrossEntropy(torch.autograd.Function):
