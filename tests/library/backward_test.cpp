@@ -68,6 +68,23 @@ TEST_P(Backward, FromAForwardPass) {
     }
 }
 
+// A nearly certain class's log-probability may round to more than 0. That must not change the sign of a gradient of 0,
+// whichever outputs the one-pass call had: they decide which kernel computes it.
+TEST_P(Backward, ZerosKeepTheirSign) {
+    for (int64_t vocab : {2, 3, 5, 33}) {
+        OptionProblem problem = random_option_problem(random, dtype, 3000, vocab, 8);
+        problem.dloss = 0;
+        problem.row_dloss = random_floats(random, problem.batch, -2, -1);
+        problem.offset = problem.dlogits_offset = uniform(random, 0, 3);
+        for (const Outputs &outputs :
+             {Outputs{Output::row_statistics}, Outputs{Output::row_statistics, Output::row_argmax},
+              Outputs{Output::row_statistics, Output::row_entropy}}) {
+            problem.outputs = outputs;
+            expect_one_pass_gradient(problem, run(problem));
+        }
+    }
+}
+
 // The upstream gradients need not have been known, for the same bits.
 TEST_P(Backward, FromAForwardPassWithOtherUpstreamGradients) {
     for (const auto &shape : shapes) {

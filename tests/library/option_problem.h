@@ -109,7 +109,7 @@ struct Extreme {
     float logit_scale, softcap;
 };
 constexpr Extreme extremes[] = {{3e38f, 0},     {1e-38f, 0},     {1, 1e-38f},      {1, 1e38f},
-                                {3e38f, 1e38f}, {3e38f, 1e-38f}, {1e-38f, 1e-38f}, {1e-38f, 1e38f}};
+                                {1e38f, 1e38f}, {3e38f, 1e-38f}, {1e-38f, 1e-38f}, {1e-38f, 1e38f}};
 
 // Rows of ordinary logits, of zeros, and of both, with every output.
 OptionProblem random_extreme_problem(Random &random, gh_dtype dtype, int64_t vocab, const Extreme &extreme);

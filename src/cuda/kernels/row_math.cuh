@@ -396,8 +396,8 @@ __device__ __forceinline__ float class_gradient(const Scale<terms> &scale, const
     const float e = ptx::ex2_approx_ftz(power);
     if constexpr (terms == Terms::plain) return form == Form::softmax ? e : e * r.scale;
     float factor = r.scale;
-    // The floor keeps a class of probability 0 from 0 * inf.
-    if (form == Form::any) factor = fmaf(r.entropy_scale, fmaxf(power, -200.0f), factor);
+    // The floor keeps a class of probability 0 from 0 * inf; and +0 * power would make +0 of a scale of -0.
+    if (form == Form::any && r.entropy_scale != 0.0f) factor = fmaf(r.entropy_scale, fmaxf(power, -200.0f), factor);
     return fmaf(e, factor, -r.shift * weight) * x.slope;
 }
 
