@@ -303,7 +303,8 @@ def _named(
     return found
 
 
-_base_apply = vars(torch._C._FunctionBase)["apply"]
+# Not public: another torch may be without it.
+_base_apply = vars(torch._C._FunctionBase).get("apply")
 
 
 def _apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
@@ -311,6 +312,8 @@ def _apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 
     That part goes through the arguments in Python, which takes as long as all checks of this module.
     """
+    if _base_apply is None:
+        return function.apply
     apply: Callable[..., Any] = _base_apply.__get__(None, function)
     return apply
 
