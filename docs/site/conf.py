@@ -53,7 +53,7 @@ napoleon_numpy_docstring = False
 # What other projects define.
 nitpick_ignore_regex = [
     ("c:identifier", "u?int[0-9]+_t|size_t|CUstream_st"),
-    ("py:class", r"(torch|np)\..*|(functional\.)?Reduction"),
+    ("py:class", r"(torch|np|ctypes)\..*|(functional\.)?Reduction"),
 ]
 
 
