@@ -82,10 +82,23 @@ int64_t vectors_per_block(const Shape &shape, const Team &team) {
 Chunks chunks_of(const Shape &shape, const Team &team) {
     const int64_t step = static_cast<int64_t>(team.team_warps) * ring_chunk_vectors;
     const int64_t per_block = vectors_per_block(shape, team);
-    // An unaligned row has up to two vectors fewer, and the last block gets what is left.
     const int64_t row_vectors = shape.vocab / (16 / shape.element_bytes);
-    const int64_t last_block = row_vectors - 2 - (team.cluster_blocks - 1) * per_block;
-    return {clamp_to_int(divide_up(per_block, step)), clamp_to_int(std::max<int64_t>(last_block, 0) / step)};
+    const int64_t before_last = (team.cluster_blocks - 1) * per_block;
+    int64_t least = 0;
+    if (shape.row_alignment >= 128) {
+        // Of what is left beside full chunks, a block's last warp may get nothing.
+        const auto least_of = [&](int64_t block_vectors) {
+            const int64_t left = block_vectors % step;
+            const int64_t left_each = divide_up(divide_up(left, team.team_warps), line_vectors) * line_vectors;
+            return block_vectors / step + ((team.team_warps - 1) * left_each < left ? 1 : 0);
+        };
+        least = least_of(std::max<int64_t>(row_vectors - before_last, 0));
+        if (team.cluster_blocks > 1) least = std::min(least, least_of(per_block));
+    } else {
+        // What is left depends on where a row starts within its vectors and lines. It has up to two vectors fewer.
+        least = std::max<int64_t>(row_vectors - 2 - before_last, 0) / step;
+    }
+    return {clamp_to_int(divide_up(per_block, step)), clamp_to_int(least)};
 }
 
 // Fits the ring into a block's shared memory: as many slots as there is room for.
@@ -104,8 +117,8 @@ RingShape ring_shape(const Shape &shape, const Team &team, const DevicePropertie
     const auto fit = [&](int exchanges) {
         ring.exchanges = exchanges;
         ring.slots = ring_max_slots;
-        while (ring.slots > 1 &&
-               RingLayout(ring.slots, exchanges, team.cluster_blocks, planes).bytes > device.shared_bytes_per_block)
+        while (ring.slots > 1 && RingLayout(ring.slots, exchanges, team.team_warps, team.cluster_blocks, planes).bytes >
+                                     device.shared_bytes_per_block)
             ring.slots--;
         // A row that does not fit wants its slots back at once; so does one that fits exactly.
         ring.stores_pending = chunks.most < ring.slots ? 1 : 0;
@@ -115,7 +128,7 @@ RingShape ring_shape(const Shape &shape, const Team &team, const DevicePropertie
     if (!shape.computes_gradient || ring.slots - ring.stores_pending >= 2 * chunks.least) fit(4);
     // The backward pass alone keeps nothing, and loads that are too far ahead of the stores only disturb those.
     if (!shape.computes_outputs) ring.slots = std::min(ring.slots, ring_backward_slots);
-    ring.layout = RingLayout(ring.slots, ring.exchanges, team.cluster_blocks, planes);
+    ring.layout = RingLayout(ring.slots, ring.exchanges, team.team_warps, team.cluster_blocks, planes);
     return ring;
 }
 

@@ -268,7 +268,7 @@ Plan ring_plan(const gh::Shape &shape, const Team &team, int clusters, int slots
     ring.slots = slots;
     ring.stores_pending = stores_pending;
     ring.exchanges = exchanges;
-    ring.layout = gh::RingLayout(slots, exchanges, team.cluster_blocks,
+    ring.layout = gh::RingLayout(slots, exchanges, team.team_warps, team.cluster_blocks,
                                  shape.terms == gh::Terms::plain ? gh::ring_plain_planes : gh::ring_extended_planes);
     plan.shared_bytes = ring.layout.bytes;
     return plan;

@@ -249,12 +249,13 @@ TEST(Planner, RingsAreConsistent) {
         }
 
         // Rings, full barriers, exchange barriers, parts, targets, all but the first of 8 bytes, one after the other.
-        const int slots = gh::ring_warps * ring.slots, exchanges = gh::ring_warps * ring.exchanges;
+        const int teams = gh::ring_warps / ring.team_warps, team_parts = ring.team_warps * plan.cluster_blocks;
+        const int slots = gh::ring_warps * ring.slots, exchanges = teams * ring.exchanges;
         EXPECT_EQ(ring.layout.full, slots * gh::ring_chunk_vectors * 16);
         EXPECT_EQ(ring.layout.exchange, ring.layout.full + slots * 8);
         EXPECT_EQ(ring.layout.parts, ring.layout.exchange + exchanges * 8);
         const int planes = shape.terms == gh::Terms::plain ? gh::ring_plain_planes : gh::ring_extended_planes;
-        EXPECT_EQ(ring.layout.targets, ring.layout.parts + exchanges * plan.cluster_blocks * planes * 8);
+        EXPECT_EQ(ring.layout.targets, ring.layout.parts + exchanges * team_parts * planes * 8);
         EXPECT_EQ(ring.layout.bytes, ring.layout.targets + exchanges * 8);
         EXPECT_EQ(plan.shared_bytes, ring.layout.bytes);
     });

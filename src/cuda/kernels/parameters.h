@@ -138,7 +138,8 @@ constexpr int ring_vectors_per_lane = ring_chunk_vectors / warp_lanes;
 // Pairs of floats in a warp's part of a row's sums: {max, sum}, and for Terms::extended and capped the rest of them.
 constexpr int ring_plain_planes = 1, ring_extended_planes = 4;
 
-// Shared memory of one block, in this order: rings, full barriers, exchange barriers, parts, targets.
+// Shared memory of one block, in this order: rings, full barriers, exchange barriers, parts, targets. The last three
+// are of each team that the block has.
 struct RingLayout {
     int full = 0;  // byte offsets
     int exchange = 0;
@@ -147,12 +148,12 @@ struct RingLayout {
     int bytes = 0;  // in all
 
     RingLayout() = default;
-    RingLayout(int slots, int exchanges, int cluster_blocks, int planes)
+    RingLayout(int slots, int exchanges, int team_warps, int cluster_blocks, int planes)
         : full(ring_warps * slots * ring_chunk_bytes),
           exchange(full + ring_warps * slots * 8),
-          parts(exchange + ring_warps * exchanges * 8),
+          parts(exchange + ring_warps / team_warps * exchanges * 8),
           targets(parts + ring_warps * exchanges * cluster_blocks * planes * 8),
-          bytes(targets + ring_warps * exchanges * 8) {}
+          bytes(targets + ring_warps / team_warps * exchanges * 8) {}
 };
 
 // How ring_kernel shares the rows out.
