@@ -167,8 +167,10 @@ class RingWarp {
         const int left = count & ((1 << p.step_shift) - 1);
         const int left_each =
             (((left + p.team_warps - 1) >> (p.step_shift - ring_chunk_shift)) + line_vectors - 1) & -line_vectors;
-        return {full_chunks, min(left_each, max(left - member * left_each, 0)),
-                (full_chunks << p.step_shift) + member * (left_each - chunk_vectors),
+        // The first warp, which has more to do for a row, gets the least.
+        const int left_before = (p.team_warps - 1 - member) * left_each;
+        return {full_chunks, min(left_each, max(left - left_before, 0)),
+                (full_chunks << p.step_shift) + left_before - member * chunk_vectors,
                 block_first + member * chunk_vectors};
     }
 
@@ -798,9 +800,7 @@ class RingWarp {
         bool have_row = false, more = true;
         while (more || have_row) {
             more = more && next_row(next);
-            // Long before it is needed.
-            RowFactors row_factors{1.0f, 1.0f, 0.0f};
-            if (have_row) row_factors = load_factors(p, row.index, row.label);
+            // Long before they are needed; in registers they would be in the way until then.
             // The next row's first pass: as far as the ring can hold that row while it still holds this one, and, when
             // this one is done, the rest.
             const int next_chunks = more ? partition_of(next.place).chunks() : 0;
@@ -819,6 +819,8 @@ class RingWarp {
                 }
                 end = next_chunks;
                 if (have_row) {
+                    // Before the wait for the sums, not earlier: they would take registers from the first pass.
+                    const RowFactors row_factors = load_factors(p, row.index, row.label);
                     if (p.computes_outputs) receive(row);
                     if (p.computes_gradient) gradient(row, row_factors);
                     if (p.computes_outputs) keep(row, row_factors);
