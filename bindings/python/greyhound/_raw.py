@@ -167,9 +167,9 @@ def _device_to_enter(logits: Array, handle: int) -> Any:
     if handle == 0:
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(logits.keep, torch.Tensor):
-            from greyhound import _torch
+            from greyhound._torch_device import device_of
 
-            if not _torch.is_current(logits.keep.device):
+            if not device_of(logits.keep).is_current():
                 return torch.cuda.device(logits.keep.device)
     return None
 

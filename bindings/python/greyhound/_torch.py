@@ -12,17 +12,20 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor, int64, strided
 
 from greyhound import _abi, _library
 from greyhound._arguments import LossOptions, check_shapes, options_struct
 from greyhound._arrays import Array
 from greyhound._errors import LabelError, raise_status
+from greyhound._torch_device import Device, device_of, devices
 from greyhound._zeroed_sums import zeroed_sums
 
+# As objects of ctypes, which take it less time to convert than numbers.
 _DTYPES = {
-    torch.float32: _abi.GH_DTYPE_F32,
-    torch.float16: _abi.GH_DTYPE_F16,
-    torch.bfloat16: _abi.GH_DTYPE_BF16,
+    torch.float32: _abi.gh_dtype(_abi.GH_DTYPE_F32),
+    torch.float16: _abi.gh_dtype(_abi.GH_DTYPE_F16),
+    torch.bfloat16: _abi.gh_dtype(_abi.GH_DTYPE_BF16),
 }
 _LABEL_DTYPES = {torch.int64: _abi.GH_LABEL_I64, torch.int32: _abi.GH_LABEL_I32}
 
@@ -35,6 +38,55 @@ def cross_entropy_with_grad(
     z_loss_multiplier: float,
     ignore_index: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    device = devices.get(logits.device)
+    dtype = _DTYPES.get(logits.dtype)
+    shape = logits.shape
+    # True of nearly every call, and found out with no more than it takes. For all others there are the checks, which
+    # find what is wrong with the arguments, if anything is, and say so.
+    if not (
+        device is not None
+        and dtype is not None
+        and type(logits) is Tensor
+        and type(target) is Tensor
+        and len(shape) == 2
+        and target.shape == (shape[0],)
+        and target.dtype is int64
+        and target.device == logits.device
+        and logits.layout is strided
+        and target.layout is strided
+        and logits.is_contiguous()
+        and target.is_contiguous()
+        and not (logits.requires_grad or logits.is_inference())
+    ):
+        _check_short_call(logits, target)
+        device, dtype = device_of(logits), _DTYPES[logits.dtype]
+    stream = device.current_stream()
+    if stream == 0 and not device.is_current():
+        with torch.cuda.device(device.index):
+            return cross_entropy_with_grad(logits, target, z_loss_multiplier, ignore_index)
+    address, sums = zeroed_sums(logits, device.zeroed_sums, stream)
+    batch, vocab = shape
+    status = _functions().short(
+        logits.data_ptr(),
+        dtype,
+        target.data_ptr(),
+        batch,
+        vocab,
+        z_loss_multiplier,
+        ignore_index,
+        address,
+        address + 4,
+        address + 8,
+        stream,
+    )
+    if status:
+        raise_status(_library.load(), status)
+    # Autograd then refuses a backward that had saved these logits, as after any in-place operation.
+    increment_version((logits,))
+    return sums
+
+
+def _check_short_call(logits: torch.Tensor, target: torch.Tensor) -> None:
     check(logits, target)
     if target.dtype is not torch.int64:
         raise TypeError(f"target: expected int64, got {target.dtype}")
@@ -44,27 +96,6 @@ def cross_entropy_with_grad(
     if not target.is_contiguous():
         raise ValueError(f"target: must be contiguous, has strides {target.stride()}; Tensor.contiguous() copies")
     check_writable("logits", logits)
-    batch, vocab = logits.shape
-    stream = current_stream(logits)
-    address, sums = zeroed_sums(logits, stream)
-    call(
-        _library.load().gh_cross_entropy_fwd_bwd,
-        logits,
-        stream,
-        logits.data_ptr(),
-        _DTYPES[logits.dtype],
-        target.data_ptr(),
-        batch,
-        vocab,
-        z_loss_multiplier,
-        ignore_index,
-        address,
-        address + 4,
-        address + 8,
-    )
-    # Autograd then refuses a backward that had saved these logits, as after any in-place operation.
-    torch.autograd.graph.increment_version(logits)
-    return sums
 
 
 # ---- Every option --------------------------------------------------------------------------------
@@ -97,7 +128,8 @@ def forward(
     reduced = loss_options.reduction != "none"
     options = _options(logits, target, weight, loss_options)
     dlogits = statistics = sums = rows = argmax = None
-    prototypes = _prototypes_of(logits.device)
+    device = device_of(logits)
+    prototypes = device.prototypes()
     if reduced:
         loss = torch.empty_like(prototypes.number)
         options.loss = loss.data_ptr()
@@ -127,9 +159,8 @@ def forward(
         # Also for sums alone: with it they are bitwise repeatable.
         workspace = _add_workspace(options, prototypes.workspace)
         call(
-            _library.load().gh_cross_entropy,
-            logits,
-            current_stream(logits),
+            _functions().cross_entropy,
+            device,
             logits.data_ptr(),
             None if dlogits is None else dlogits.data_ptr(),
             _DTYPES[logits.dtype],
@@ -180,11 +211,11 @@ def backward(
         options.row_dentropy = dentropy.data_ptr()
     # For the mean's divisor, and for the weights' sum in label smoothing.
     needs_workspace = loss_options.reduction == "mean" or weight is not None
-    workspace = _add_workspace(options, _prototypes_of(logits.device).workspace) if needs_workspace else None
+    device = device_of(logits)
+    workspace = _add_workspace(options, device.prototypes().workspace) if needs_workspace else None
     call(
-        _library.load().gh_cross_entropy_backward,
-        logits,
-        current_stream(logits),
+        _functions().backward,
+        device,
         logits.data_ptr(),
         dlogits.data_ptr(),
         _DTYPES[logits.dtype],
@@ -197,16 +228,15 @@ def backward(
     )
     del workspace
     if in_place:
-        torch.autograd.graph.increment_version(logits)
+        increment_version((logits,))
     return dlogits
 
 
 def scale(dlogits: torch.Tensor, dloss: torch.Tensor) -> None:
     """Multiplies contiguous ``dlogits`` by one float32 of the same device, in place."""
     call(
-        _library.load().gh_scale_dlogits,
-        dlogits,
-        current_stream(dlogits),
+        _functions().scale,
+        device_of(dlogits),
         dlogits.data_ptr(),
         _DTYPES[dlogits.dtype],
         *dlogits.shape,
@@ -320,7 +350,7 @@ def describe(name: str, tensor: torch.Tensor, written: bool) -> Array:
         tensor.stride(),
         tensor.is_contiguous(),
         _device_name(tensor.device) if on_cuda else "cpu",
-        current_stream(tensor) if on_cuda else None,
+        device_of(tensor).current_stream() if on_cuda else None,
         False,
         tensor,
     )
@@ -336,30 +366,32 @@ def _device_name(device: torch.device) -> str:
     return str(device)
 
 
-# ---- Streams -------------------------------------------------------------------------------------
+# ---- The library's functions ---------------------------------------------------------------------
 
 
-def current_stream(tensor: torch.Tensor) -> int:
-    """The gh_stream of the engine of the tensor's device."""
-    if not tensor.is_cuda:
-        host: int = _abi.GH_STREAM_HOST
-        return host
-    # What torch.cuda.current_stream(device).cuda_stream is, without making a Stream.
-    stream: int = torch._C._cuda_getCurrentRawStream(tensor.device.index)
-    return stream
+class _Functions(NamedTuple):
+    short: Callable[..., int]
+    cross_entropy: Callable[..., int]
+    backward: Callable[..., int]
+    scale: Callable[..., int]
 
 
-def is_current(device: torch.device) -> bool:
-    """Is this CUDA device, on which a tensor is, the current one?"""
-    # What torch.cuda.current_device() is, once CUDA is in use.
-    return bool(torch._C._cuda_getDevice() == device.index)
+@functools.cache
+def _functions() -> _Functions:
+    return _Functions(
+        *map(
+            _library.load_fast,
+            ("gh_cross_entropy_fwd_bwd", "gh_cross_entropy", "gh_cross_entropy_backward", "gh_scale_dlogits"),
+        )
+    )
 
 
-def call(function: Callable[..., int], logits: torch.Tensor, stream: int, *arguments: Any) -> None:
-    """Calls the library on a stream of the logits' device, and raises what it reports."""
-    if stream == 0 and not is_current(logits.device):
-        # Handle 0 names no device: it is the default stream of whichever is current.
-        with torch.cuda.device(logits.device):
+def call(function: Callable[..., int], device: Device, *arguments: Any) -> None:
+    """Calls the library on the current stream of a device, and raises what it reports."""
+    stream = device.current_stream()
+    # Handle 0 names no device: it is the default stream of whichever is current.
+    if stream == 0 and not device.is_current():
+        with torch.cuda.device(device.index):
             status = function(*arguments, stream)
     else:
         status = function(*arguments, stream)
@@ -367,37 +399,26 @@ def call(function: Callable[..., int], logits: torch.Tensor, stream: int, *argum
         raise_status(_library.load(), status)
 
 
-# ---- Memory of a call ----------------------------------------------------------------------------
-
-
-class _Prototypes(NamedTuple):
-    """What a call allocates on a device: ``torch.empty_like`` takes half of ``new_empty``'s time."""
-
-    number: torch.Tensor  # 0-d float32
-    workspace: torch.Tensor | None  # uint8; None for the CPU, which needs none
-
-
-# The same threads may well both store the same ones.
-_prototypes: dict[torch.device, _Prototypes] = {}
-
-
-def _prototypes_of(device: torch.device) -> _Prototypes:
-    found = _prototypes.get(device)
-    if found is None:
-        number = torch.empty((), dtype=torch.float32, device=device)
-        workspace = torch.empty(_workspace_size(device), dtype=torch.uint8, device=device) if number.is_cuda else None
-        found = _prototypes[device] = _Prototypes(number, workspace)
+def _find_increment_version() -> Callable[[tuple[torch.Tensor, ...]], None]:
+    """torch.autograd.graph.increment_version without its check of types, which takes more time than all else in it."""
+    found: Callable[[tuple[torch.Tensor, ...]], None] = torch._C._increment_version
+    try:
+        found((torch.empty(0),))
+    except TypeError:  # not public: older ones take one tensor
+        return _increment_version_of_each
     return found
 
 
-def _workspace_size(device: torch.device) -> int:
-    size = ctypes.c_size_t()
-    library = _library.load()
-    with torch.cuda.device(device):
-        status = library.gh_cross_entropy_workspace_size(None, ctypes.addressof(size))
-    if status:
-        raise_status(library, status)
-    return size.value
+def _increment_version_of_each(tensors: tuple[torch.Tensor, ...]) -> None:
+    for tensor in tensors:
+        torch.autograd.graph.increment_version(tensor)
+
+
+#: Tells autograd that tensors have changed.
+increment_version = _find_increment_version()
+
+
+# ---- Memory of a call ----------------------------------------------------------------------------
 
 
 def _empty_gradient(logits: torch.Tensor) -> torch.Tensor:
