@@ -38,37 +38,20 @@ def cross_entropy_with_grad(
     z_loss_multiplier: float,
     ignore_index: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    device = devices.get(logits.device)
-    dtype = _DTYPES.get(logits.dtype)
-    shape = logits.shape
-    # True of nearly every call, and found out with no more than it takes. For all others there are the checks, which
-    # find what is wrong with the arguments, if anything is, and say so.
     if not (
-        device is not None
-        and dtype is not None
-        and type(logits) is Tensor
-        and type(target) is Tensor
-        and len(shape) == 2
-        and target.shape == (shape[0],)
-        and target.dtype is int64
-        and target.device == logits.device
-        and logits.layout is strided
-        and target.layout is strided
-        and logits.is_contiguous()
-        and target.is_contiguous()
-        and not (logits.requires_grad or logits.is_inference())
+        are_plain(logits, target) and target.dtype is int64 and not (logits.requires_grad or logits.is_inference())
     ):
         _check_short_call(logits, target)
-        device, dtype = device_of(logits), _DTYPES[logits.dtype]
+    device = device_of(logits)
     stream = device.current_stream()
     if stream == 0 and not device.is_current():
         with torch.cuda.device(device.index):
             return cross_entropy_with_grad(logits, target, z_loss_multiplier, ignore_index)
     address, sums = zeroed_sums(logits, device.zeroed_sums, stream)
-    batch, vocab = shape
+    batch, vocab = logits.shape
     status = _functions().short(
         logits.data_ptr(),
-        dtype,
+        _DTYPES[logits.dtype],
         target.data_ptr(),
         batch,
         vocab,
@@ -104,12 +87,11 @@ SUMS = ("z_loss", "n_valid", "n_correct", "n_out_of_range")
 ROWS = ("lse", "target_log_prob", "entropy")
 
 
-class Forward(NamedTuple):
-    loss: torch.Tensor  # float32, [batch] for the reduction "none", else 0-d
-    dlogits: torch.Tensor | None
-    statistics: torch.Tensor | None  # what backward() wants
-    sums: torch.Tensor | None  # float32 [number of SUMS asked for]
-    rows: torch.Tensor | None  # float32 [number of ROWS asked for, batch]
+class Outputs(NamedTuple):
+    """What there is besides the loss."""
+
+    sums: torch.Tensor  # float32 [number of SUMS asked for]
+    rows: torch.Tensor  # float32 [number of ROWS asked for, batch]
     argmax: torch.Tensor | None  # int64 [batch]
 
 
@@ -122,16 +104,19 @@ def forward(
     with_gradient: bool = False,
     with_statistics: bool = False,
     outputs: tuple[str, ...] = (),
-) -> Forward:
-    """One pass over ``logits``. The arguments are what ``prepare`` returned."""
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, Outputs | None]:
+    """One pass over ``logits``: the loss, the gradient, the statistics that ``backward`` wants, and the outputs.
+
+    The arguments are as ``greyhound.nn.functional`` prepares them. The loss is float32, 0-d or for the reduction "none"
+    ``[batch]``. What was not asked for is None.
+    """
     batch, vocab = logits.shape
     reduced = loss_options.reduction != "none"
     options = _options(logits, target, weight, loss_options)
-    dlogits = statistics = sums = rows = argmax = None
+    dlogits = statistics = others = None
     device = device_of(logits)
-    prototypes = device.prototypes()
     if reduced:
-        loss = torch.empty_like(prototypes.number)
+        loss = torch.empty_like(device.prototypes().number)
         options.loss = loss.data_ptr()
     else:
         loss = logits.new_empty(batch, dtype=torch.float32)
@@ -142,25 +127,17 @@ def forward(
         statistics = logits.new_empty((batch, _abi.GH_ROW_STATISTICS_BYTES), dtype=torch.uint8)
         options.row_statistics = statistics.data_ptr()
     if outputs:
-        wanted_sums = [name for name in SUMS if name in outputs]
-        wanted_rows = [name for name in ROWS if name in outputs]
-        sums = logits.new_empty(len(wanted_sums), dtype=torch.float32)
-        rows = logits.new_empty((len(wanted_rows), batch), dtype=torch.float32)
-        for i, name in enumerate(wanted_sums):
-            setattr(options, name, sums.data_ptr() + 4 * i)
-        for i, name in enumerate(wanted_rows):
-            setattr(options, f"row_{name}", rows.data_ptr() + 4 * i * batch if batch else None)
-        if "argmax" in outputs:
-            argmax = logits.new_empty(batch, dtype=torch.int64)
-            options.row_argmax = argmax.data_ptr()
+        others = _add_outputs(options, logits, outputs)
     # A tensor without elements has no address. For the library, which would then see a call without outputs, that is
     # a mistake; here it is a batch of no rows.
-    if batch or reduced or sums is not None:
+    if batch or reduced or others is not None:
+        stream = device.current_stream()
         # Also for sums alone: with it they are bitwise repeatable.
-        workspace = _add_workspace(options, prototypes.workspace)
+        workspace = _add_workspace(options, device, stream)
         call(
             _functions().cross_entropy,
             device,
+            stream,
             logits.data_ptr(),
             None if dlogits is None else dlogits.data_ptr(),
             _DTYPES[logits.dtype],
@@ -169,8 +146,25 @@ def forward(
             vocab,
             ctypes.addressof(options),
         )
-        del workspace  # not before: another thread could be given its memory
-    return Forward(loss, dlogits, statistics, sums, rows, argmax)
+        device.give_back_workspace(workspace, stream)
+    return loss, dlogits, statistics, others
+
+
+def _add_outputs(options: _abi.gh_cross_entropy_options, logits: torch.Tensor, outputs: tuple[str, ...]) -> Outputs:
+    batch = logits.shape[0]
+    wanted_sums = [name for name in SUMS if name in outputs]
+    wanted_rows = [name for name in ROWS if name in outputs]
+    sums = logits.new_empty(len(wanted_sums), dtype=torch.float32)
+    rows = logits.new_empty((len(wanted_rows), batch), dtype=torch.float32)
+    argmax = None
+    for i, name in enumerate(wanted_sums):
+        setattr(options, name, sums.data_ptr() + 4 * i)
+    for i, name in enumerate(wanted_rows):
+        setattr(options, f"row_{name}", rows.data_ptr() + 4 * i * batch if batch else None)
+    if "argmax" in outputs:
+        argmax = logits.new_empty(batch, dtype=torch.int64)
+        options.row_argmax = argmax.data_ptr()
+    return Outputs(sums, rows, argmax)
 
 
 def backward(
@@ -212,10 +206,12 @@ def backward(
     # For the mean's divisor, and for the weights' sum in label smoothing.
     needs_workspace = loss_options.reduction == "mean" or weight is not None
     device = device_of(logits)
-    workspace = _add_workspace(options, device.prototypes().workspace) if needs_workspace else None
+    stream = device.current_stream()
+    workspace = _add_workspace(options, device, stream) if needs_workspace else None
     call(
         _functions().backward,
         device,
+        stream,
         logits.data_ptr(),
         dlogits.data_ptr(),
         _DTYPES[logits.dtype],
@@ -226,7 +222,7 @@ def backward(
         None,
         ctypes.addressof(options),
     )
-    del workspace
+    device.give_back_workspace(workspace, stream)
     if in_place:
         increment_version((logits,))
     return dlogits
@@ -234,9 +230,11 @@ def backward(
 
 def scale(dlogits: torch.Tensor, dloss: torch.Tensor) -> None:
     """Multiplies contiguous ``dlogits`` by one float32 of the same device, in place."""
+    device = device_of(dlogits)
     call(
         _functions().scale,
-        device_of(dlogits),
+        device,
+        device.current_stream(),
         dlogits.data_ptr(),
         _DTYPES[dlogits.dtype],
         *dlogits.shape,
@@ -259,6 +257,30 @@ def _options(
 
 
 # ---- Checks --------------------------------------------------------------------------------------
+
+
+def are_plain(logits: torch.Tensor, target: object) -> bool:
+    """Are these what nearly every call is given: ``[batch, vocab]`` and ``[batch]``, contiguous, with nothing wrong?
+
+    Found out with no more than it takes, as the host time of a call matters. If not, they may still be right: the
+    functions below find out, and say what is wrong.
+    """
+    shape = logits.shape
+    return (
+        type(logits) is Tensor
+        and type(target) is Tensor
+        and len(shape) == 2
+        and target.shape == (shape[0],)
+        and 0 not in shape
+        and logits.dtype in _DTYPES
+        and target.dtype in _LABEL_DTYPES
+        and logits.device in devices
+        and target.device == logits.device
+        and logits.layout is strided
+        and target.layout is strided
+        and logits.is_contiguous()
+        and target.is_contiguous()
+    )
 
 
 def check(logits: torch.Tensor, target: object) -> None:
@@ -386,9 +408,8 @@ def _functions() -> _Functions:
     )
 
 
-def call(function: Callable[..., int], device: Device, *arguments: Any) -> None:
-    """Calls the library on the current stream of a device, and raises what it reports."""
-    stream = device.current_stream()
+def call(function: Callable[..., int], device: Device, stream: int, *arguments: Any) -> None:
+    """Calls the library on a stream of a device, and raises what it reports."""
     # Handle 0 names no device: it is the default stream of whichever is current.
     if stream == 0 and not device.is_current():
         with torch.cuda.device(device.index):
@@ -426,15 +447,10 @@ def _empty_gradient(logits: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(logits) if logits.is_contiguous() else logits.new_empty(logits.shape)
 
 
-def _add_workspace(options: _abi.gh_cross_entropy_options, prototype: torch.Tensor | None) -> torch.Tensor | None:
-    """Memory for one call, which the caller keeps until the call has been made.
-
-    From PyTorch's allocator every time, which costs little and is right by construction: calls on two streams
-    never share it, and under graph capture it belongs to the graph. A cached one would need care for both.
-    """
-    if prototype is None:
-        return None
-    workspace = torch.empty_like(prototype)
-    options.workspace = workspace.data_ptr()
-    options.workspace_size = workspace.numel()
+def _add_workspace(options: _abi.gh_cross_entropy_options, device: Device, stream: int) -> torch.Tensor | None:
+    """Memory for one call, which the caller gives back when the call has been made."""
+    workspace = device.take_workspace(stream)
+    if workspace is not None:
+        options.workspace = workspace.data_ptr()
+        options.workspace_size = workspace.numel()
     return workspace

@@ -6,6 +6,7 @@ functions for, without the Python around them.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ class Prototypes(NamedTuple):
 class Device:
     """A CPU or a CUDA device."""
 
-    __slots__ = ("_prototypes", "device", "index", "zeroed_sums")
+    __slots__ = ("_prototypes", "_workspaces", "device", "index", "zeroed_sums")
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -36,12 +37,29 @@ class Device:
         #: By stream; see greyhound._zeroed_sums.
         self.zeroed_sums: dict[int, list[Sums]] = {}
         self._prototypes: Prototypes | None = None
+        self._workspaces: list[torch.Tensor] = []
 
     def prototypes(self) -> Prototypes:
         # The same threads may well both store the same ones.
         if self._prototypes is None:
             self._prototypes = _make_prototypes(self.device)
         return self._prototypes
+
+    def take_workspace(self, stream: int) -> torch.Tensor | None:
+        """A workspace for one call on a stream; None on the CPU, which needs none."""
+        # Those of the default stream, which is never captured into a graph and lives as long as the process, are used
+        # again. Others come from PyTorch's allocator every time: it knows which memory belongs to which stream and
+        # graph. Threads may share the list: pop and append are atomic.
+        if stream == 0 and self._workspaces:
+            with contextlib.suppress(IndexError):
+                return self._workspaces.pop()
+        prototype = self.prototypes().workspace
+        return None if prototype is None else torch.empty_like(prototype)
+
+    def give_back_workspace(self, workspace: torch.Tensor | None, stream: int) -> None:
+        """To be called when the call has been made, and not before: another thread could be given its memory."""
+        if stream == 0 and workspace is not None:
+            self._workspaces.append(workspace)
 
     def current_stream(self) -> int:
         """A gh_stream: of the CPU its engine, else the current stream."""

@@ -210,7 +210,7 @@ def log_prob_and_entropy(
             rows, labels, options.ignore_index, options.logit_scale, options.softcap
         )
     else:
-        log_prob, entropy = _apply(_LogProbAndEntropy)(rows, labels, options, inplace_backward)
+        log_prob, entropy = _apply_log_prob_and_entropy(rows, labels, options, inplace_backward)
     return log_prob.view(target.shape), entropy.view(target.shape)
 
 
@@ -273,20 +273,27 @@ def _loss(
     inplace_backward: bool,
     validate: bool,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    rows, labels, weight = _prepare(logits, target, weight, options, inplace_backward, validate)
-    needs_gradient = torch.is_grad_enabled() and logits.requires_grad
-    if _torch_ops.in_use(logits):
+    uses_operators = isinstance(logits, torch.Tensor) and _torch_ops.in_use(logits)
+    if uses_operators or weight is not None or inplace_backward or validate or not _torch.are_plain(logits, target):
+        rows, labels, weight = _prepare(logits, target, weight, options, inplace_backward, validate)
+    else:
+        rows, labels = logits, target
+    others: Any
+    with_backward = torch.is_grad_enabled()
+    needs_gradient = with_backward and logits.requires_grad
+    if uses_operators:
         loss, _, *others = _torch_ops.cross_entropy(rows, labels, weight, *options, needs_gradient, outputs)
-    elif needs_gradient:
-        found = _apply(_CrossEntropy)(rows, labels, weight, options, outputs, inplace_backward)
-        loss, *others = found if outputs else (found,)
-    elif torch.is_grad_enabled():
+    elif with_backward:
+        call = _Call(labels, weight, options, outputs, inplace_backward)
         # An input that requires grad gives the loss its backward().
-        anchor = torch.empty((), requires_grad=True)
-        found = _apply(_WithoutGradient)(anchor, rows, labels, weight, options, outputs)
+        found = (
+            _apply_cross_entropy(rows, call)
+            if needs_gradient
+            else _apply_without_gradient(torch.empty((), requires_grad=True), rows, call)
+        )
         loss, *others = found if outputs else (found,)
     else:
-        loss, _, _, *others = _torch.forward(rows, labels, weight, options, outputs=outputs)
+        loss, _, _, others = _torch.forward(rows, labels, weight, options, outputs=outputs)
     if options.reduction == "none":
         loss = loss.view(target.shape)
     return loss, _named(outputs, target.shape, *others) if outputs else {}
@@ -303,67 +310,55 @@ def _named(
     return found
 
 
-# Not public: another torch may be without it.
-_base_apply = vars(torch._C._FunctionBase).get("apply")
+class _Call(NamedTuple):
+    """What an autograd function is given beside the logits, in one object: each argument of its own costs host time."""
 
-
-def _apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """``function.apply`` without what that does for torch.func, whose transforms ``_torch_ops.in_use`` has refused.
-
-    That part goes through the arguments in Python, which takes as long as all checks of this module.
-    """
-    if _base_apply is None:
-        return function.apply
-    apply: Callable[..., Any] = _base_apply.__get__(None, function)
-    return apply
+    target: torch.Tensor
+    weight: torch.Tensor | None
+    options: LossOptions
+    outputs: tuple[str, ...]
+    inplace_backward: bool
 
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        logits: torch.Tensor,
-        target: torch.Tensor,
-        weight: torch.Tensor | None,
-        options: LossOptions,
-        outputs: tuple[str, ...],
-        inplace_backward: bool,
-    ) -> Any:
-        ctx.options = options
-        ctx.inplace_backward = inplace_backward
-        ctx.gradient_ready = options.reduction != "none" and logits.dtype is not torch.float16 and not inplace_backward
-        loss, dlogits, statistics, *others = _torch.forward(
+    def forward(ctx: Any, logits: torch.Tensor, call: _Call) -> Any:
+        target, weight, options, outputs, inplace_backward = call
+        gradient_ready = options.reduction != "none" and logits.dtype is not torch.float16 and not inplace_backward
+        loss, dlogits, statistics, others = _torch.forward(
             logits,
             target,
             weight,
             options,
-            with_gradient=ctx.gradient_ready,
-            with_statistics=not ctx.gradient_ready,
+            with_gradient=gradient_ready,
+            with_statistics=not gradient_ready,
             outputs=outputs,
         )
-        if ctx.gradient_ready:
+        if gradient_ready:
+            ctx.options = None
             ctx.save_for_backward(dlogits)
         else:
+            ctx.options = options
+            ctx.inplace_backward = inplace_backward
             ctx.save_for_backward(logits, target, weight, statistics)
-        return _with_others(ctx, loss, others) if outputs else loss
+        return loss if others is None else _with_others(ctx, loss, others)
 
     @staticmethod
-    def backward(ctx: Any, dloss: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, dloss: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, None]:
         _refuse_double_backward()
         if dloss is None:
-            return (None,) * 6
-        if ctx.gradient_ready:
+            return None, None
+        if ctx.options is None:  # the gradient is ready
             (dlogits,) = ctx.saved_tensors
-            gradient = _scaled(dlogits, dloss)
-        else:
-            logits, target, weight, statistics = ctx.saved_tensors
-            gradient = _torch.backward(
-                logits, target, weight, statistics, ctx.options, dloss, in_place=ctx.inplace_backward
-            )
-        return gradient, *(None,) * 5
+            return _scaled(dlogits, dloss), None
+        logits, target, weight, statistics = ctx.saved_tensors
+        gradient = _torch.backward(
+            logits, target, weight, statistics, ctx.options, dloss, in_place=ctx.inplace_backward
+        )
+        return gradient, None
 
 
-def _with_others(ctx: Any, loss: torch.Tensor, others: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
+def _with_others(ctx: Any, loss: torch.Tensor, others: _torch.Outputs) -> tuple[Any, ...]:
     ctx.mark_non_differentiable(*(tensor for tensor in others if tensor is not None))
     ctx.set_materialize_grads(False)
     return loss, *others
@@ -385,22 +380,14 @@ class _WithoutGradient(torch.autograd.Function):
     """The loss of logits that do not require grad. Its backward() does nothing, rather than raise."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        anchor: torch.Tensor,
-        logits: torch.Tensor,
-        target: torch.Tensor,
-        weight: torch.Tensor | None,
-        options: LossOptions,
-        outputs: tuple[str, ...],
-    ) -> Any:
-        loss, _, _, *others = _torch.forward(logits, target, weight, options, outputs=outputs)
-        return _with_others(ctx, loss, others) if outputs else loss
+    def forward(ctx: Any, anchor: torch.Tensor, logits: torch.Tensor, call: _Call) -> Any:
+        loss, _, _, others = _torch.forward(logits, call.target, call.weight, call.options, outputs=call.outputs)
+        return loss if others is None else _with_others(ctx, loss, others)
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> tuple[None, ...]:
         _refuse_double_backward()
-        return (None,) * 6
+        return None, None, None
 
 
 class _LogProbAndEntropy(torch.autograd.Function):
@@ -409,14 +396,16 @@ class _LogProbAndEntropy(torch.autograd.Function):
         ctx: Any, logits: torch.Tensor, target: torch.Tensor, options: LossOptions, inplace_backward: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
         needs_gradient: bool = ctx.needs_input_grad[0]
-        done = _torch.forward(logits, target, None, options, with_statistics=needs_gradient, outputs=("entropy",))
-        assert done.rows is not None
+        loss, _, statistics, others = _torch.forward(
+            logits, target, None, options, with_statistics=needs_gradient, outputs=("entropy",)
+        )
+        assert others is not None
         if needs_gradient:
             ctx.options = options
             ctx.inplace_backward = inplace_backward
-            ctx.save_for_backward(logits, target, done.statistics)
+            ctx.save_for_backward(logits, target, statistics)
             ctx.set_materialize_grads(False)
-        return done.loss.neg_(), done.rows.squeeze_(0)
+        return loss.neg_(), others.rows.squeeze_(0)
 
     @staticmethod
     def backward(
@@ -438,6 +427,26 @@ class _LogProbAndEntropy(torch.autograd.Function):
             in_place=ctx.inplace_backward,
         )
         return gradient, None, None, None
+
+
+# Not public: another torch may be without it.
+_base_apply = vars(torch._C._FunctionBase).get("apply")
+
+
+def _apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """``function.apply`` without what that does for torch.func, whose transforms ``_torch_ops.in_use`` has refused.
+
+    That part goes through the arguments in Python, which takes as long as all checks of this module.
+    """
+    if _base_apply is None:
+        return function.apply
+    apply: Callable[..., Any] = _base_apply.__get__(None, function)
+    return apply
+
+
+_apply_cross_entropy = _apply(_CrossEntropy)
+_apply_without_gradient = _apply(_WithoutGradient)
+_apply_log_prob_and_entropy = _apply(_LogProbAndEntropy)
 
 
 def _refuse_double_backward() -> None:
