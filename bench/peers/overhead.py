@@ -144,7 +144,8 @@ def parts(torch, inputs):
     def long_call(reduction):
         options = _torch._options(logits, target, None, LossOptions(reduction=reduction))
         options.loss = sums.data_ptr()
-        workspace = _torch._add_workspace(options, _torch.device_of(logits).prototypes().workspace)
+        workspace = _torch.device_of(logits).take_workspace(stream)
+        options.workspace, options.workspace_size, _ = workspace
         arguments = (
             logits.data_ptr(), dlogits.data_ptr(), _abi.GH_DTYPE_BF16, target.data_ptr(), BATCH, VOCAB,
             ctypes.addressof(options), stream,

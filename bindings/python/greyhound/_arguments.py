@@ -50,7 +50,10 @@ def loss_options(
 
 def options_struct(options: LossOptions, label_dtype: int, sums: int) -> _abi.gh_cross_entropy_options:
     """The library's options with these set, and all memory still to come."""
-    return _abi.gh_cross_entropy_options.from_buffer_copy(_template(options, label_dtype, sums))
+    return _copy(_template(options, label_dtype, sums))
+
+
+_copy = _abi.gh_cross_entropy_options.from_buffer_copy
 
 
 @functools.lru_cache(maxsize=64)

@@ -133,7 +133,8 @@ def forward(
     if batch or reduced or others is not None:
         stream = device.current_stream()
         # Also for sums alone: with it they are bitwise repeatable.
-        workspace = _add_workspace(options, device, stream)
+        workspace = device.take_workspace(stream)
+        options.workspace, options.workspace_size, _ = workspace
         call(
             _functions().cross_entropy,
             device,
@@ -207,7 +208,9 @@ def backward(
     needs_workspace = loss_options.reduction == "mean" or weight is not None
     device = device_of(logits)
     stream = device.current_stream()
-    workspace = _add_workspace(options, device, stream) if needs_workspace else None
+    if needs_workspace:
+        workspace = device.take_workspace(stream)
+        options.workspace, options.workspace_size, _ = workspace
     call(
         _functions().backward,
         device,
@@ -222,7 +225,8 @@ def backward(
         None,
         ctypes.addressof(options),
     )
-    device.give_back_workspace(workspace, stream)
+    if needs_workspace:
+        device.give_back_workspace(workspace, stream)
     if in_place:
         increment_version((logits,))
     return dlogits
@@ -249,7 +253,7 @@ def _options(
     # For forward(); a backward pass has no sums.
     options = options_struct(loss_options, _LABEL_DTYPES[target.dtype], _abi.GH_SUMS_OVERWRITE)
     # A single row's stride is any number.
-    if logits.shape[0] > 1:
+    if not logits.is_contiguous() and logits.shape[0] > 1:
         options.logits_row_stride = logits.stride(0)
     if weight is not None:
         options.class_weights = weight.data_ptr()
@@ -445,12 +449,3 @@ increment_version = _find_increment_version()
 def _empty_gradient(logits: torch.Tensor) -> torch.Tensor:
     """``[batch, vocab]``, contiguous. ``empty_like`` would keep other strides."""
     return torch.empty_like(logits) if logits.is_contiguous() else logits.new_empty(logits.shape)
-
-
-def _add_workspace(options: _abi.gh_cross_entropy_options, device: Device, stream: int) -> torch.Tensor | None:
-    """Memory for one call, which the caller gives back when the call has been made."""
-    workspace = device.take_workspace(stream)
-    if workspace is not None:
-        options.workspace = workspace.data_ptr()
-        options.workspace_size = workspace.numel()
-    return workspace

@@ -6,7 +6,6 @@ functions for, without the Python around them.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 from typing import Any, NamedTuple
 
@@ -17,6 +16,10 @@ from greyhound._errors import raise_status
 from greyhound._zeroed_sums import Sums
 
 _C: Any = torch._C
+
+
+#: Its address, its size in bytes, and what keeps it; nothing on the CPU, which needs none.
+Workspace = tuple[int | None, int, torch.Tensor | None]
 
 
 class Prototypes(NamedTuple):
@@ -37,7 +40,7 @@ class Device:
         #: By stream; see greyhound._zeroed_sums.
         self.zeroed_sums: dict[int, list[Sums]] = {}
         self._prototypes: Prototypes | None = None
-        self._workspaces: list[torch.Tensor] = []
+        self._workspaces: list[Workspace] = []
 
     def prototypes(self) -> Prototypes:
         # The same threads may well both store the same ones.
@@ -45,20 +48,25 @@ class Device:
             self._prototypes = _make_prototypes(self.device)
         return self._prototypes
 
-    def take_workspace(self, stream: int) -> torch.Tensor | None:
-        """A workspace for one call on a stream; None on the CPU, which needs none."""
+    def take_workspace(self, stream: int) -> Workspace:
+        """A workspace for one call on a stream."""
         # Those of the default stream, which is never captured into a graph and lives as long as the process, are used
         # again. Others come from PyTorch's allocator every time: it knows which memory belongs to which stream and
         # graph. Threads may share the list: pop and append are atomic.
-        if stream == 0 and self._workspaces:
-            with contextlib.suppress(IndexError):
+        if stream == 0:
+            try:
                 return self._workspaces.pop()
+            except IndexError:
+                pass
         prototype = self.prototypes().workspace
-        return None if prototype is None else torch.empty_like(prototype)
+        if prototype is None:
+            return None, 0, None
+        memory = torch.empty_like(prototype)
+        return memory.data_ptr(), memory.numel(), memory
 
-    def give_back_workspace(self, workspace: torch.Tensor | None, stream: int) -> None:
+    def give_back_workspace(self, workspace: Workspace, stream: int) -> None:
         """To be called when the call has been made, and not before: another thread could be given its memory."""
-        if stream == 0 and workspace is not None:
+        if stream == 0:
             self._workspaces.append(workspace)
 
     def current_stream(self) -> int:

@@ -284,7 +284,7 @@ def _loss(
     if uses_operators:
         loss, _, *others = _torch_ops.cross_entropy(rows, labels, weight, *options, needs_gradient, outputs)
     elif with_backward:
-        call = _Call(labels, weight, options, outputs, inplace_backward)
+        call = labels, weight, options, outputs, inplace_backward
         # An input that requires grad gives the loss its backward().
         found = (
             _apply_cross_entropy(rows, call)
@@ -310,14 +310,9 @@ def _named(
     return found
 
 
-class _Call(NamedTuple):
-    """What an autograd function is given beside the logits, in one object: each argument of its own costs host time."""
-
-    target: torch.Tensor
-    weight: torch.Tensor | None
-    options: LossOptions
-    outputs: tuple[str, ...]
-    inplace_backward: bool
+# What the functions of the loss are given beside the logits: target, weight, options, outputs, inplace_backward. As one
+# object, since autograd looks at each argument.
+_Call = tuple[torch.Tensor, torch.Tensor | None, LossOptions, tuple[str, ...], bool]
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -381,7 +376,8 @@ class _WithoutGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, anchor: torch.Tensor, logits: torch.Tensor, call: _Call) -> Any:
-        loss, _, _, others = _torch.forward(logits, call.target, call.weight, call.options, outputs=call.outputs)
+        target, weight, options, outputs, _ = call
+        loss, _, _, others = _torch.forward(logits, target, weight, options, outputs=outputs)
         return loss if others is None else _with_others(ctx, loss, others)
 
     @staticmethod
