@@ -44,6 +44,7 @@ def cross_entropy_with_grad(
         _check_short_call(logits, target)
     device = device_of(logits)
     stream = device.current_stream()
+    # Handle 0 names no device: it is the default stream of whichever is current.
     if stream == 0 and not device.is_current():
         with torch.cuda.device(device.index):
             return cross_entropy_with_grad(logits, target, z_loss_multiplier, ignore_index)
@@ -100,7 +101,6 @@ def forward(
     target: torch.Tensor,
     weight: torch.Tensor | None,
     loss_options: LossOptions,
-    *,
     with_gradient: bool = False,
     with_statistics: bool = False,
     outputs: tuple[str, ...] = (),
@@ -110,11 +110,15 @@ def forward(
     The arguments are as ``greyhound.nn.functional`` prepares them. The loss is float32, 0-d or for the reduction "none"
     ``[batch]``. What was not asked for is None.
     """
+    device = device_of(logits)
+    stream = device.current_stream()
+    if stream == 0 and not device.is_current():
+        with torch.cuda.device(device.index):
+            return forward(logits, target, weight, loss_options, with_gradient, with_statistics, outputs)
     batch, vocab = logits.shape
     reduced = loss_options.reduction != "none"
     options = _options(logits, target, weight, loss_options)
     dlogits = statistics = others = None
-    device = device_of(logits)
     if reduced:
         loss = torch.empty_like(device.prototypes().number)
         options.loss = loss.data_ptr()
@@ -131,14 +135,10 @@ def forward(
     # A tensor without elements has no address. For the library, which would then see a call without outputs, that is
     # a mistake; here it is a batch of no rows.
     if batch or reduced or others is not None:
-        stream = device.current_stream()
         # Also for sums alone: with it they are bitwise repeatable.
         workspace = device.take_workspace(stream)
         options.workspace, options.workspace_size, _ = workspace
-        call(
-            _functions().cross_entropy,
-            device,
-            stream,
+        status = _functions().cross_entropy(
             logits.data_ptr(),
             None if dlogits is None else dlogits.data_ptr(),
             _DTYPES[logits.dtype],
@@ -146,7 +146,10 @@ def forward(
             batch,
             vocab,
             ctypes.addressof(options),
+            stream,
         )
+        if status:
+            raise_status(_library.load(), status)
         device.give_back_workspace(workspace, stream)
     return loss, dlogits, statistics, others
 

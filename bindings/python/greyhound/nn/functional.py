@@ -278,22 +278,27 @@ def _loss(
         rows, labels, weight = _prepare(logits, target, weight, options, inplace_backward, validate)
     else:
         rows, labels = logits, target
+    needs_gradient = torch.is_grad_enabled() and logits.requires_grad
     others: Any
-    with_backward = torch.is_grad_enabled()
-    needs_gradient = with_backward and logits.requires_grad
     if uses_operators:
         loss, _, *others = _torch_ops.cross_entropy(rows, labels, weight, *options, needs_gradient, outputs)
-    elif with_backward:
-        call = labels, weight, options, outputs, inplace_backward
-        # An input that requires grad gives the loss its backward().
-        found = (
-            _apply_cross_entropy(rows, call)
-            if needs_gradient
-            else _apply_without_gradient(torch.empty((), requires_grad=True), rows, call)
-        )
-        loss, *others = found if outputs else (found,)
     else:
-        loss, _, _, others = _torch.forward(rows, labels, weight, options, outputs=outputs)
+        early = (
+            needs_gradient
+            and not inplace_backward
+            and options.reduction != "none"
+            and logits.dtype is not torch.float16
+        )
+        loss, dlogits, statistics, others = _torch.forward(
+            rows, labels, weight, options, early, needs_gradient and not early, outputs
+        )
+        if early:
+            loss = _apply_with_gradient(rows, (loss, dlogits))
+        elif needs_gradient:
+            loss = _apply_with_statistics(rows, (loss, labels, weight, statistics), options, inplace_backward)
+        elif torch.is_grad_enabled():
+            # An input that requires grad gives the loss its backward().
+            loss = _apply_without_gradient(torch.empty((), requires_grad=True), (loss,))
     if options.reduction == "none":
         loss = loss.view(target.shape)
     return loss, _named(outputs, target.shape, *others) if outputs else {}
@@ -310,53 +315,26 @@ def _named(
     return found
 
 
-# What the functions of the loss are given beside the logits: target, weight, options, outputs, inplace_backward. As one
-# object, since autograd looks at each argument.
-_Call = tuple[torch.Tensor, torch.Tensor | None, LossOptions, tuple[str, ...], bool]
+# ---- Autograd ------------------------------------------------------------------------------------
+#
+# These functions link what the kernels have made to the logits. A loss comes in a tuple, so that autograd does not take
+# it for an input.
 
 
-class _CrossEntropy(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, logits: torch.Tensor, call: _Call) -> Any:
-        target, weight, options, outputs, inplace_backward = call
-        gradient_ready = options.reduction != "none" and logits.dtype is not torch.float16 and not inplace_backward
-        loss, dlogits, statistics, others = _torch.forward(
-            logits,
-            target,
-            weight,
-            options,
-            with_gradient=gradient_ready,
-            with_statistics=not gradient_ready,
-            outputs=outputs,
-        )
-        if gradient_ready:
-            ctx.options = None
-            ctx.save_for_backward(dlogits)
-        else:
-            ctx.options = options
-            ctx.inplace_backward = inplace_backward
-            ctx.save_for_backward(logits, target, weight, statistics)
-        return loss if others is None else _with_others(ctx, loss, others)
+class _WithGradient(torch.autograd.Function):
+    """The loss, with its gradient made already."""
 
     @staticmethod
-    def backward(ctx: Any, dloss: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, None]:
+    def forward(ctx: Any, logits: torch.Tensor, made: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        loss, dlogits = made
+        ctx.save_for_backward(dlogits)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, dloss: torch.Tensor) -> tuple[torch.Tensor, None]:
         _refuse_double_backward()
-        if dloss is None:
-            return None, None
-        if ctx.options is None:  # the gradient is ready
-            (dlogits,) = ctx.saved_tensors
-            return _scaled(dlogits, dloss), None
-        logits, target, weight, statistics = ctx.saved_tensors
-        gradient = _torch.backward(
-            logits, target, weight, statistics, ctx.options, dloss, in_place=ctx.inplace_backward
-        )
-        return gradient, None
-
-
-def _with_others(ctx: Any, loss: torch.Tensor, others: _torch.Outputs) -> tuple[Any, ...]:
-    ctx.mark_non_differentiable(*(tensor for tensor in others if tensor is not None))
-    ctx.set_materialize_grads(False)
-    return loss, *others
+        (dlogits,) = ctx.saved_tensors
+        return _scaled(dlogits, dloss), None
 
 
 # Is the graph kept for another backward()? PyTorch older than 2.6 cannot tell.
@@ -371,19 +349,44 @@ def _scaled(dlogits: torch.Tensor, dloss: torch.Tensor) -> torch.Tensor:
     return dlogits
 
 
+class _WithStatistics(torch.autograd.Function):
+    """The loss, with what its gradient will be made of."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: torch.Tensor,
+        made: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor],
+        options: LossOptions,
+        inplace_backward: bool,
+    ) -> torch.Tensor:
+        loss, *others = made
+        ctx.save_for_backward(logits, *others)
+        ctx.options = options
+        ctx.inplace_backward = inplace_backward
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, dloss: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        _refuse_double_backward()
+        logits, target, weight, statistics = ctx.saved_tensors
+        gradient = _torch.backward(
+            logits, target, weight, statistics, ctx.options, dloss, in_place=ctx.inplace_backward
+        )
+        return gradient, None, None, None
+
+
 class _WithoutGradient(torch.autograd.Function):
     """The loss of logits that do not require grad. Its backward() does nothing, rather than raise."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: torch.Tensor, logits: torch.Tensor, call: _Call) -> Any:
-        target, weight, options, outputs, _ = call
-        loss, _, _, others = _torch.forward(logits, target, weight, options, outputs=outputs)
-        return loss if others is None else _with_others(ctx, loss, others)
+    def forward(ctx: Any, anchor: torch.Tensor, made: tuple[torch.Tensor]) -> torch.Tensor:
+        return made[0]
 
     @staticmethod
-    def backward(ctx: Any, *_: Any) -> tuple[None, ...]:
+    def backward(ctx: Any, dloss: torch.Tensor) -> tuple[None, None]:
         _refuse_double_backward()
-        return None, None, None
+        return None, None
 
 
 class _LogProbAndEntropy(torch.autograd.Function):
@@ -440,7 +443,8 @@ def _apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     return apply
 
 
-_apply_cross_entropy = _apply(_CrossEntropy)
+_apply_with_gradient = _apply(_WithGradient)
+_apply_with_statistics = _apply(_WithStatistics)
 _apply_without_gradient = _apply(_WithoutGradient)
 _apply_log_prob_and_entropy = _apply(_LogProbAndEntropy)
 
