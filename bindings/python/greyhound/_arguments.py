@@ -27,6 +27,16 @@ class LossOptions(NamedTuple):
     softcap: float = 0.0
 
 
+class ArrayOption(NamedTuple):
+    """An option that is an array: a field of the library's options, and what it holds."""
+
+    field: str
+    name: str  # the caller's
+    length: str | None  # "batch" or "vocab"; None: one number, in any shape
+    dtype: str
+    written: bool
+
+
 def loss_options(
     ignore_index: object,
     reduction: object,

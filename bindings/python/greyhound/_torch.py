@@ -22,12 +22,12 @@ from greyhound._torch_device import Device, device_of, devices
 from greyhound._zeroed_sums import zeroed_sums
 
 # As objects of ctypes, which take it less time to convert than numbers.
-_DTYPES = {
+DTYPES = {
     torch.float32: _abi.gh_dtype(_abi.GH_DTYPE_F32),
     torch.float16: _abi.gh_dtype(_abi.GH_DTYPE_F16),
     torch.bfloat16: _abi.gh_dtype(_abi.GH_DTYPE_BF16),
 }
-_LABEL_DTYPES = {torch.int64: _abi.GH_LABEL_I64, torch.int32: _abi.GH_LABEL_I32}
+LABEL_DTYPES = {torch.int64: _abi.GH_LABEL_I64, torch.int32: _abi.GH_LABEL_I32}
 
 # ---- The short call ------------------------------------------------------------------------------
 
@@ -50,9 +50,9 @@ def cross_entropy_with_grad(
             return cross_entropy_with_grad(logits, target, z_loss_multiplier, ignore_index)
     address, sums = zeroed_sums(logits, device.zeroed_sums, stream)
     batch, vocab = logits.shape
-    status = _functions().short(
+    status = functions().short(
         logits.data_ptr(),
-        _DTYPES[logits.dtype],
+        DTYPES[logits.dtype],
         target.data_ptr(),
         batch,
         vocab,
@@ -138,10 +138,10 @@ def forward(
         # Also for sums alone: with it they are bitwise repeatable.
         workspace = device.take_workspace(stream)
         options.workspace, options.workspace_size, _ = workspace
-        status = _functions().cross_entropy(
+        status = functions().cross_entropy(
             logits.data_ptr(),
             None if dlogits is None else dlogits.data_ptr(),
-            _DTYPES[logits.dtype],
+            DTYPES[logits.dtype],
             target.data_ptr(),
             batch,
             vocab,
@@ -215,12 +215,12 @@ def backward(
         workspace = device.take_workspace(stream)
         options.workspace, options.workspace_size, _ = workspace
     call(
-        _functions().backward,
+        functions().backward,
         device,
         stream,
         logits.data_ptr(),
         dlogits.data_ptr(),
-        _DTYPES[logits.dtype],
+        DTYPES[logits.dtype],
         target.data_ptr(),
         batch,
         vocab,
@@ -239,11 +239,11 @@ def scale(dlogits: torch.Tensor, dloss: torch.Tensor) -> None:
     """Multiplies contiguous ``dlogits`` by one float32 of the same device, in place."""
     device = device_of(dlogits)
     call(
-        _functions().scale,
+        functions().scale,
         device,
         device.current_stream(),
         dlogits.data_ptr(),
-        _DTYPES[dlogits.dtype],
+        DTYPES[dlogits.dtype],
         *dlogits.shape,
         0,
         dloss.data_ptr(),
@@ -254,7 +254,7 @@ def _options(
     logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, loss_options: LossOptions
 ) -> _abi.gh_cross_entropy_options:
     # For forward(); a backward pass has no sums.
-    options = options_struct(loss_options, _LABEL_DTYPES[target.dtype], _abi.GH_SUMS_OVERWRITE)
+    options = options_struct(loss_options, LABEL_DTYPES[target.dtype], _abi.GH_SUMS_OVERWRITE)
     # A single row's stride is any number.
     if not logits.is_contiguous() and logits.shape[0] > 1:
         options.logits_row_stride = logits.stride(0)
@@ -279,8 +279,8 @@ def are_plain(logits: torch.Tensor, target: object) -> bool:
         and len(shape) == 2
         and target.shape == (shape[0],)
         and 0 not in shape
-        and logits.dtype in _DTYPES
-        and target.dtype in _LABEL_DTYPES
+        and logits.dtype in DTYPES
+        and target.dtype in LABEL_DTYPES
         and logits.device in devices
         and target.device == logits.device
         and logits.layout is strided
@@ -294,9 +294,9 @@ def check(logits: torch.Tensor, target: object) -> None:
     """Types, dtypes, layouts and devices; not shapes."""
     if not isinstance(target, torch.Tensor):
         raise TypeError(f"target: expected a torch.Tensor, as logits is one, got {type(target).__name__}")
-    if logits.dtype not in _DTYPES:
+    if logits.dtype not in DTYPES:
         raise TypeError(f"logits: expected float32, float16 or bfloat16, got {logits.dtype}")
-    if target.dtype not in _LABEL_DTYPES:
+    if target.dtype not in LABEL_DTYPES:
         hint = "; class probabilities are not supported" if target.dtype.is_floating_point else ""
         raise TypeError(f"target: expected int64 or int32, got {target.dtype}{hint}")
     if logits.layout is not torch.strided or target.layout is not torch.strided:
@@ -406,7 +406,7 @@ class _Functions(NamedTuple):
 
 
 @functools.cache
-def _functions() -> _Functions:
+def functions() -> _Functions:
     return _Functions(
         *map(
             _library.load_fast,
