@@ -266,7 +266,7 @@ def _options(
 # ---- Checks --------------------------------------------------------------------------------------
 
 
-def are_plain(logits: torch.Tensor, target: object) -> bool:
+def are_plain(logits: torch.Tensor, target: Any) -> bool:
     """Are these what nearly every call is given: ``[batch, vocab]`` and ``[batch]``, contiguous, with nothing wrong?
 
     Found out with no more than it takes, as the host time of a call matters. If not, they may still be right: the
@@ -371,6 +371,7 @@ def describe(name: str, tensor: torch.Tensor, written: bool) -> Array:
     if written:
         check_writable(name, tensor)
     on_cuda = tensor.is_cuda
+    device = device_of(tensor)
     return Array(
         tensor.data_ptr() or None,
         _dtype_name(tensor.dtype),
@@ -379,7 +380,7 @@ def describe(name: str, tensor: torch.Tensor, written: bool) -> Array:
         tensor.stride(),
         tensor.is_contiguous(),
         _device_name(tensor.device) if on_cuda else "cpu",
-        device_of(tensor).current_stream() if on_cuda else None,
+        device.current_stream() if on_cuda else None,
         False,
         tensor,
     )

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, strided
 
-from greyhound import _library, _torch
+from greyhound import _abi, _library, _torch
 from greyhound._arguments import ArrayOption, LossOptions, options_struct
 from greyhound._errors import raise_status
 from greyhound._torch_device import device_of
@@ -28,10 +28,11 @@ def try_to_run(
     sums: int,
     dloss: Any,
     arrays: list[tuple[ArrayOption, Any]],
+    row_statistics: Any,
     workspace: Any,
 ) -> bool:
     """Makes the call, on the current stream; or does nothing and returns False, and ``_raw`` has to look closer."""
-    if not (_torch.are_plain(logits, target) and type(dloss) is float):
+    if not _torch.are_plain(logits, target):
         return False
     device = device_of(logits)
     stream = device.current_stream()
@@ -40,7 +41,12 @@ def try_to_run(
     shape, torch_device = logits.shape, logits.device
     batch, vocab = shape
     options = options_struct(loss_options, _torch.LABEL_DTYPES[target.dtype], sums)
-    options.dloss = dloss
+    if type(dloss) is float:
+        options.dloss = dloss
+    elif _is_plain(dloss, torch.float32, torch_device) and dloss.numel() == 1:
+        options.dloss_ptr = dloss.data_ptr()
+    else:
+        return False
     written = []
     if dlogits is not None:
         if not (_is_plain(dlogits, logits.dtype, torch_device) and dlogits.shape == shape):
@@ -55,8 +61,13 @@ def try_to_run(
         setattr(options, option.field, array.data_ptr())
         if option.written:
             written.append(array)
+    if row_statistics is not None:
+        if _plain_bytes(row_statistics, torch_device) < batch * _abi.GH_ROW_STATISTICS_BYTES:
+            return False
+        options.row_statistics = row_statistics.data_ptr()
+        written.append(row_statistics)
     if workspace is not None:
-        if not (type(workspace) is Tensor and _is_plain(workspace, workspace.dtype, torch_device)):
+        if not _plain_bytes(workspace, torch_device):
             return False
         options.workspace = workspace.data_ptr()
         options.workspace_size = workspace.numel() * workspace.element_size()
@@ -86,3 +97,10 @@ def _is_plain(array: Any, dtype: torch.dtype, device: torch.device) -> bool:
         and array.is_contiguous()
         and not (array.requires_grad or array.is_inference())
     )
+
+
+def _plain_bytes(array: Any, device: torch.device) -> int:
+    """How many bytes of any dtype; 0 if it is not plain."""
+    plain = type(array) is Tensor and _is_plain(array, array.dtype, device)
+    size: int = array.numel() * array.element_size() if plain else 0
+    return size

@@ -197,9 +197,9 @@ def cross_entropy_kernel(
         weight, row_dloss, row_dentropy, row_loss, row_lse, row_target_log_prob, row_entropy, row_argmax,
         loss, z_loss, n_valid, n_correct, n_out_of_range,
     )  # fmt: skip
-    if row_statistics is None and stream is None:
+    if stream is None:
         try_to_run = _shortcuts.get(type(logits)) or _shortcut(type(logits))
-        if try_to_run(logits, target, dlogits, options, sums, dloss, arrays, workspace):
+        if try_to_run(logits, target, dlogits, options, sums, dloss, arrays, row_statistics, workspace):
             return
     call = _raw.Call(logits, target, options, sums)
     if dlogits is not None:

@@ -437,9 +437,7 @@ def _apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 
     That part goes through the arguments in Python, which takes as long as all checks of this module.
     """
-    if _base_apply is None:
-        return function.apply
-    apply: Callable[..., Any] = _base_apply.__get__(None, function)
+    apply: Callable[..., Any] = function.apply if _base_apply is None else _base_apply.__get__(None, function)
     return apply
 
 
