@@ -38,11 +38,10 @@ def cross_entropy_with_grad(
     z_loss_multiplier: float,
     ignore_index: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    if not (
-        are_plain(logits, target) and target.dtype is int64 and not (logits.requires_grad or logits.is_inference())
-    ):
+    device = device_if_plain(logits, target)
+    if device is None or target.dtype is not int64 or logits.requires_grad or logits.is_inference():
         _check_short_call(logits, target)
-    device = device_of(logits)
+        device = device_of(logits)
     stream = device.current_stream()
     # Handle 0 names no device: it is the default stream of whichever is current.
     if stream == 0 and not device.is_current():
@@ -266,14 +265,14 @@ def _options(
 # ---- Checks --------------------------------------------------------------------------------------
 
 
-def are_plain(logits: torch.Tensor, target: Any) -> bool:
-    """Are these what nearly every call is given: ``[batch, vocab]`` and ``[batch]``, contiguous, with nothing wrong?
+def device_if_plain(logits: torch.Tensor, target: Any) -> Device | None:
+    """The device of what nearly every call is given: ``[batch, vocab]`` and ``[batch]``, contiguous, nothing wrong.
 
-    Found out with no more than it takes, as the host time of a call matters. If not, they may still be right: the
-    functions below find out, and say what is wrong.
+    Found out with no more than it takes, as the host time of a call matters. None for all else, which may still be
+    right: the functions below find out, and say what is wrong.
     """
-    shape = logits.shape
-    return (
+    shape, torch_device = logits.shape, logits.device
+    if (
         type(logits) is Tensor
         and type(target) is Tensor
         and len(shape) == 2
@@ -281,13 +280,14 @@ def are_plain(logits: torch.Tensor, target: Any) -> bool:
         and 0 not in shape
         and logits.dtype in DTYPES
         and target.dtype in LABEL_DTYPES
-        and logits.device in devices
-        and target.device == logits.device
+        and target.device == torch_device
         and logits.layout is strided
         and target.layout is strided
         and logits.is_contiguous()
         and target.is_contiguous()
-    )
+    ):
+        return devices.get(torch_device)
+    return None
 
 
 def check(logits: torch.Tensor, target: object) -> None:

@@ -15,7 +15,6 @@ from torch import Tensor, strided
 from greyhound import _abi, _library, _torch
 from greyhound._arguments import ArrayOption, LossOptions, options_struct
 from greyhound._errors import raise_status
-from greyhound._torch_device import device_of
 
 _DTYPES = {"float32": torch.float32, "int64": torch.int64}
 
@@ -32,9 +31,9 @@ def try_to_run(
     workspace: Any,
 ) -> bool:
     """Makes the call, on the current stream; or does nothing and returns False, and ``_raw`` has to look closer."""
-    if not _torch.are_plain(logits, target):
+    device = _torch.device_if_plain(logits, target)
+    if device is None:
         return False
-    device = device_of(logits)
     stream = device.current_stream()
     if stream == 0 and not device.is_current():
         return False

@@ -273,8 +273,9 @@ def _loss(
     inplace_backward: bool,
     validate: bool,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    uses_operators = isinstance(logits, torch.Tensor) and _torch_ops.in_use(logits)
-    if uses_operators or weight is not None or inplace_backward or validate or not _torch.are_plain(logits, target):
+    uses_operators = _torch_ops.in_use(logits)
+    unusual = uses_operators or weight is not None or inplace_backward or validate
+    if unusual or _torch.device_if_plain(logits, target) is None:
         rows, labels, weight = _prepare(logits, target, weight, options, inplace_backward, validate)
     else:
         rows, labels = logits, target
