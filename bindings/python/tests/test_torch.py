@@ -417,6 +417,8 @@ def test_functional_refuses_options(generator, device, keyword, value, exception
 def test_functional_refuses_other_arrays():
     with pytest.raises(TypeError, match=r"logits: expected a torch\.Tensor, got ndarray"):
         cross_entropy(np.zeros((1, 1), np.float32), np.zeros(1, np.int64))
+    with pytest.raises(TypeError, match=r"logits: expected a torch\.Tensor, got list"):
+        cross_entropy([[0.0]], [0])
 
 
 def test_label_out_of_range_on_cpu(generator):
