@@ -135,7 +135,7 @@ def parts(torch, inputs):
     logits, target = inputs.logits.clone(), inputs.target
     dlogits, sums = torch.empty_like(logits), torch.zeros(3, device=logits.device)
     keep = logits, target, dlogits, sums  # for as long as there are calls with their addresses
-    stream = _torch.current_stream(logits)
+    stream = _torch.device_of(logits).current_stream()
     short = (
         logits.data_ptr(), _abi.GH_DTYPE_BF16, target.data_ptr(), BATCH, VOCAB, 0.0, IGNORE_INDEX,
         sums.data_ptr(), sums.data_ptr() + 4, sums.data_ptr() + 8, stream,
@@ -144,7 +144,8 @@ def parts(torch, inputs):
     def long_call(reduction):
         options = _torch._options(logits, target, None, LossOptions(reduction=reduction))
         options.loss = sums.data_ptr()
-        workspace = _torch._add_workspace(options, _torch._prototypes_of(logits.device).workspace)
+        workspace = _torch.device_of(logits).take_workspace(stream)
+        options.workspace, options.workspace_size, _ = workspace
         arguments = (
             logits.data_ptr(), dlogits.data_ptr(), _abi.GH_DTYPE_BF16, target.data_ptr(), BATCH, VOCAB,
             ctypes.addressof(options), stream,

@@ -213,7 +213,11 @@ cudaError_t prepare_kernels(DeviceProperties &device) {
 
 cudaError_t launch(const CrossEntropy &call, const Plan &plan, const DeviceProperties &device, cudaStream_t stream) {
     CallParameters p = parameters_of(call);
-    const bool divides = call.mean && call.batch > 0, weighs = call.smooths_by_weight() && call.batch > 0;
+    // The mean of the weights is part of every row's loss, and what a row's loss is, NaN or not, shows in all its
+    // outputs. The divisor shows in these alone.
+    const bool shows_divisor = p.computes_gradient || p.loss != nullptr || p.z_loss != nullptr;
+    const bool divides = call.mean && shows_divisor && call.batch > 0;
+    const bool weighs = call.smooths_by_weight() && call.batch > 0;
     const int64_t terms_to_sum = std::max(divides ? call.batch : 0, weighs ? call.vocab : 0);
     const int prepare_blocks = static_cast<int>(std::clamp<int64_t>(terms_to_sum / (4 * sums_threads), 1, max_parts));
     p.divisor_parts = divides ? prepare_blocks : 0;

@@ -43,9 +43,17 @@ gh_status check_pointer(const Driver &driver, const Device &device, int ordinal,
 }  // namespace
 
 gh_status check_pointers(const Driver &driver, const Device &device, int ordinal, const Arguments &arguments) {
-    for (const Argument &argument : arguments)
-        if (argument.bytes > 0)
-            if (gh_status status = check_pointer(driver, device, ordinal, argument)) return status;
+    const Argument *last = nullptr;
+    for (const Argument &argument : arguments) {
+        if (argument.bytes == 0) continue;
+        // Each question costs time, and the summed outputs are mostly neighbours. Every allocation of CUDA's starts at
+        // a multiple of 256 bytes, so that the same 256 bytes are the same memory.
+        if (last != nullptr && last->begin() / 256 == argument.begin() / 256 &&
+            (last->written() || !argument.written()))
+            continue;
+        if (gh_status status = check_pointer(driver, device, ordinal, argument)) return status;
+        last = &argument;
+    }
     return GH_SUCCESS;
 }
 

@@ -27,6 +27,16 @@ class LossOptions(NamedTuple):
     softcap: float = 0.0
 
 
+class ArrayOption(NamedTuple):
+    """An option that is an array: a field of the library's options, and what it holds."""
+
+    field: str
+    name: str  # the caller's
+    length: str | None  # "batch" or "vocab"; None: one number, in any shape
+    dtype: str
+    written: bool
+
+
 def loss_options(
     ignore_index: object,
     reduction: object,
@@ -50,7 +60,10 @@ def loss_options(
 
 def options_struct(options: LossOptions, label_dtype: int, sums: int) -> _abi.gh_cross_entropy_options:
     """The library's options with these set, and all memory still to come."""
-    return _abi.gh_cross_entropy_options.from_buffer_copy(_template(options, label_dtype, sums))
+    return _copy(_template(options, label_dtype, sums))
+
+
+_copy = _abi.gh_cross_entropy_options.from_buffer_copy
 
 
 @functools.lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from greyhound import _abi, _arrays, _library
-from greyhound._arguments import LossOptions, as_number, check_shapes, options_struct
+from greyhound._arguments import ArrayOption, LossOptions, as_number, check_shapes, options_struct
 from greyhound._arrays import Array
 from greyhound._errors import raise_status
 
@@ -55,10 +55,11 @@ class Call:
         else:
             self._options.dloss_ptr = self.add("dloss", dloss, (), "float32").address
 
-    def add_option(self, field: str, array: Any, shape: tuple[int, ...], dtype: str, *, written: bool = False) -> None:
-        """Sets the option ``field`` to an array's address."""
-        name = "weight" if field == "class_weights" else field
-        setattr(self._options, field, self.add(name, array, shape, dtype, written=written).address)
+    def add_options(self, arrays: list[tuple[ArrayOption, Any]]) -> None:
+        shapes = {"batch": (self.batch,), "vocab": (self.vocab,), None: ()}
+        for option, array in arrays:
+            found = self.add(option.name, array, shapes[option.length], option.dtype, written=option.written)
+            setattr(self._options, option.field, found.address)
 
     def add(self, name: str, array: Any, shape: tuple[int, ...], dtype: str, *, written: bool = False) -> Array:
         found = self._add(name, array, written=written)
@@ -167,9 +168,9 @@ def _device_to_enter(logits: Array, handle: int) -> Any:
     if handle == 0:
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(logits.keep, torch.Tensor):
-            from greyhound import _torch
+            from greyhound._torch_device import device_of
 
-            if not _torch.is_current(logits.keep.device):
+            if not device_of(logits.keep).is_current():
                 return torch.cuda.device(logits.keep.device)
     return None
 

@@ -12,19 +12,22 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor, int64, strided
 
 from greyhound import _abi, _library
 from greyhound._arguments import LossOptions, check_shapes, options_struct
 from greyhound._arrays import Array
 from greyhound._errors import LabelError, raise_status
+from greyhound._torch_device import Device, device_of, devices
 from greyhound._zeroed_sums import zeroed_sums
 
-_DTYPES = {
-    torch.float32: _abi.GH_DTYPE_F32,
-    torch.float16: _abi.GH_DTYPE_F16,
-    torch.bfloat16: _abi.GH_DTYPE_BF16,
+# As objects of ctypes, which take it less time to convert than numbers.
+DTYPES = {
+    torch.float32: _abi.gh_dtype(_abi.GH_DTYPE_F32),
+    torch.float16: _abi.gh_dtype(_abi.GH_DTYPE_F16),
+    torch.bfloat16: _abi.gh_dtype(_abi.GH_DTYPE_BF16),
 }
-_LABEL_DTYPES = {torch.int64: _abi.GH_LABEL_I64, torch.int32: _abi.GH_LABEL_I32}
+LABEL_DTYPES = {torch.int64: _abi.GH_LABEL_I64, torch.int32: _abi.GH_LABEL_I32}
 
 # ---- The short call ------------------------------------------------------------------------------
 
@@ -35,6 +38,38 @@ def cross_entropy_with_grad(
     z_loss_multiplier: float,
     ignore_index: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    device = device_if_plain(logits, target)
+    if device is None or target.dtype is not int64 or logits.requires_grad or logits.is_inference():
+        _check_short_call(logits, target)
+        device = device_of(logits)
+    stream = device.current_stream()
+    # Handle 0 names no device: it is the default stream of whichever is current.
+    if stream == 0 and not device.is_current():
+        with torch.cuda.device(device.index):
+            return cross_entropy_with_grad(logits, target, z_loss_multiplier, ignore_index)
+    address, sums = zeroed_sums(logits, device.zeroed_sums, stream)
+    batch, vocab = logits.shape
+    status = functions().short(
+        logits.data_ptr(),
+        DTYPES[logits.dtype],
+        target.data_ptr(),
+        batch,
+        vocab,
+        z_loss_multiplier,
+        ignore_index,
+        address,
+        address + 4,
+        address + 8,
+        stream,
+    )
+    if status:
+        raise_status(_library.load(), status)
+    # Autograd then refuses a backward that had saved these logits, as after any in-place operation.
+    increment_version((logits,))
+    return sums
+
+
+def _check_short_call(logits: torch.Tensor, target: torch.Tensor) -> None:
     check(logits, target)
     if target.dtype is not torch.int64:
         raise TypeError(f"target: expected int64, got {target.dtype}")
@@ -44,27 +79,6 @@ def cross_entropy_with_grad(
     if not target.is_contiguous():
         raise ValueError(f"target: must be contiguous, has strides {target.stride()}; Tensor.contiguous() copies")
     check_writable("logits", logits)
-    batch, vocab = logits.shape
-    stream = current_stream(logits)
-    address, sums = zeroed_sums(logits, stream)
-    call(
-        _library.load().gh_cross_entropy_fwd_bwd,
-        logits,
-        stream,
-        logits.data_ptr(),
-        _DTYPES[logits.dtype],
-        target.data_ptr(),
-        batch,
-        vocab,
-        z_loss_multiplier,
-        ignore_index,
-        address,
-        address + 4,
-        address + 8,
-    )
-    # Autograd then refuses a backward that had saved these logits, as after any in-place operation.
-    torch.autograd.graph.increment_version(logits)
-    return sums
 
 
 # ---- Every option --------------------------------------------------------------------------------
@@ -73,12 +87,11 @@ SUMS = ("z_loss", "n_valid", "n_correct", "n_out_of_range")
 ROWS = ("lse", "target_log_prob", "entropy")
 
 
-class Forward(NamedTuple):
-    loss: torch.Tensor  # float32, [batch] for the reduction "none", else 0-d
-    dlogits: torch.Tensor | None
-    statistics: torch.Tensor | None  # what backward() wants
-    sums: torch.Tensor | None  # float32 [number of SUMS asked for]
-    rows: torch.Tensor | None  # float32 [number of ROWS asked for, batch]
+class Outputs(NamedTuple):
+    """What there is besides the loss."""
+
+    sums: torch.Tensor  # float32 [number of SUMS asked for]
+    rows: torch.Tensor  # float32 [number of ROWS asked for, batch]
     argmax: torch.Tensor | None  # int64 [batch]
 
 
@@ -87,19 +100,26 @@ def forward(
     target: torch.Tensor,
     weight: torch.Tensor | None,
     loss_options: LossOptions,
-    *,
     with_gradient: bool = False,
     with_statistics: bool = False,
     outputs: tuple[str, ...] = (),
-) -> Forward:
-    """One pass over ``logits``. The arguments are what ``prepare`` returned."""
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, Outputs | None]:
+    """One pass over ``logits``: the loss, the gradient, the statistics that ``backward`` wants, and the outputs.
+
+    The arguments are as ``greyhound.nn.functional`` prepares them. The loss is float32, 0-d or for the reduction "none"
+    ``[batch]``. What was not asked for is None.
+    """
+    device = device_of(logits)
+    stream = device.current_stream()
+    if stream == 0 and not device.is_current():
+        with torch.cuda.device(device.index):
+            return forward(logits, target, weight, loss_options, with_gradient, with_statistics, outputs)
     batch, vocab = logits.shape
     reduced = loss_options.reduction != "none"
     options = _options(logits, target, weight, loss_options)
-    dlogits = statistics = sums = rows = argmax = None
-    prototypes = _prototypes_of(logits.device)
+    dlogits = statistics = others = None
     if reduced:
-        loss = torch.empty_like(prototypes.number)
+        loss = torch.empty_like(device.prototypes().number)
         options.loss = loss.data_ptr()
     else:
         loss = logits.new_empty(batch, dtype=torch.float32)
@@ -110,36 +130,44 @@ def forward(
         statistics = logits.new_empty((batch, _abi.GH_ROW_STATISTICS_BYTES), dtype=torch.uint8)
         options.row_statistics = statistics.data_ptr()
     if outputs:
-        wanted_sums = [name for name in SUMS if name in outputs]
-        wanted_rows = [name for name in ROWS if name in outputs]
-        sums = logits.new_empty(len(wanted_sums), dtype=torch.float32)
-        rows = logits.new_empty((len(wanted_rows), batch), dtype=torch.float32)
-        for i, name in enumerate(wanted_sums):
-            setattr(options, name, sums.data_ptr() + 4 * i)
-        for i, name in enumerate(wanted_rows):
-            setattr(options, f"row_{name}", rows.data_ptr() + 4 * i * batch if batch else None)
-        if "argmax" in outputs:
-            argmax = logits.new_empty(batch, dtype=torch.int64)
-            options.row_argmax = argmax.data_ptr()
+        others = _add_outputs(options, logits, outputs)
     # A tensor without elements has no address. For the library, which would then see a call without outputs, that is
     # a mistake; here it is a batch of no rows.
-    if batch or reduced or sums is not None:
+    if batch or reduced or others is not None:
         # Also for sums alone: with it they are bitwise repeatable.
-        workspace = _add_workspace(options, prototypes.workspace)
-        call(
-            _library.load().gh_cross_entropy,
-            logits,
-            current_stream(logits),
+        workspace = device.take_workspace(stream)
+        options.workspace, options.workspace_size, _ = workspace
+        status = functions().cross_entropy(
             logits.data_ptr(),
             None if dlogits is None else dlogits.data_ptr(),
-            _DTYPES[logits.dtype],
+            DTYPES[logits.dtype],
             target.data_ptr(),
             batch,
             vocab,
             ctypes.addressof(options),
+            stream,
         )
-        del workspace  # not before: another thread could be given its memory
-    return Forward(loss, dlogits, statistics, sums, rows, argmax)
+        if status:
+            raise_status(_library.load(), status)
+        device.give_back_workspace(workspace, stream)
+    return loss, dlogits, statistics, others
+
+
+def _add_outputs(options: _abi.gh_cross_entropy_options, logits: torch.Tensor, outputs: tuple[str, ...]) -> Outputs:
+    batch = logits.shape[0]
+    wanted_sums = [name for name in SUMS if name in outputs]
+    wanted_rows = [name for name in ROWS if name in outputs]
+    sums = logits.new_empty(len(wanted_sums), dtype=torch.float32)
+    rows = logits.new_empty((len(wanted_rows), batch), dtype=torch.float32)
+    argmax = None
+    for i, name in enumerate(wanted_sums):
+        setattr(options, name, sums.data_ptr() + 4 * i)
+    for i, name in enumerate(wanted_rows):
+        setattr(options, f"row_{name}", rows.data_ptr() + 4 * i * batch if batch else None)
+    if "argmax" in outputs:
+        argmax = logits.new_empty(batch, dtype=torch.int64)
+        options.row_argmax = argmax.data_ptr()
+    return Outputs(sums, rows, argmax)
 
 
 def backward(
@@ -180,14 +208,18 @@ def backward(
         options.row_dentropy = dentropy.data_ptr()
     # For the mean's divisor, and for the weights' sum in label smoothing.
     needs_workspace = loss_options.reduction == "mean" or weight is not None
-    workspace = _add_workspace(options, _prototypes_of(logits.device).workspace) if needs_workspace else None
+    device = device_of(logits)
+    stream = device.current_stream()
+    if needs_workspace:
+        workspace = device.take_workspace(stream)
+        options.workspace, options.workspace_size, _ = workspace
     call(
-        _library.load().gh_cross_entropy_backward,
-        logits,
-        current_stream(logits),
+        functions().backward,
+        device,
+        stream,
         logits.data_ptr(),
         dlogits.data_ptr(),
-        _DTYPES[logits.dtype],
+        DTYPES[logits.dtype],
         target.data_ptr(),
         batch,
         vocab,
@@ -195,20 +227,22 @@ def backward(
         None,
         ctypes.addressof(options),
     )
-    del workspace
+    if needs_workspace:
+        device.give_back_workspace(workspace, stream)
     if in_place:
-        torch.autograd.graph.increment_version(logits)
+        increment_version((logits,))
     return dlogits
 
 
 def scale(dlogits: torch.Tensor, dloss: torch.Tensor) -> None:
     """Multiplies contiguous ``dlogits`` by one float32 of the same device, in place."""
+    device = device_of(dlogits)
     call(
-        _library.load().gh_scale_dlogits,
-        dlogits,
-        current_stream(dlogits),
+        functions().scale,
+        device,
+        device.current_stream(),
         dlogits.data_ptr(),
-        _DTYPES[dlogits.dtype],
+        DTYPES[dlogits.dtype],
         *dlogits.shape,
         0,
         dloss.data_ptr(),
@@ -219,9 +253,9 @@ def _options(
     logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, loss_options: LossOptions
 ) -> _abi.gh_cross_entropy_options:
     # For forward(); a backward pass has no sums.
-    options = options_struct(loss_options, _LABEL_DTYPES[target.dtype], _abi.GH_SUMS_OVERWRITE)
+    options = options_struct(loss_options, LABEL_DTYPES[target.dtype], _abi.GH_SUMS_OVERWRITE)
     # A single row's stride is any number.
-    if logits.shape[0] > 1:
+    if not logits.is_contiguous() and logits.shape[0] > 1:
         options.logits_row_stride = logits.stride(0)
     if weight is not None:
         options.class_weights = weight.data_ptr()
@@ -231,13 +265,38 @@ def _options(
 # ---- Checks --------------------------------------------------------------------------------------
 
 
+def device_if_plain(logits: torch.Tensor, target: Any) -> Device | None:
+    """The device of what nearly every call is given: ``[batch, vocab]`` and ``[batch]``, contiguous, nothing wrong.
+
+    Found out with no more than it takes, as the host time of a call matters. None for all else, which may still be
+    right: the functions below find out, and say what is wrong.
+    """
+    shape, torch_device = logits.shape, logits.device
+    if (
+        type(logits) is Tensor
+        and type(target) is Tensor
+        and len(shape) == 2
+        and target.shape == (shape[0],)
+        and 0 not in shape
+        and logits.dtype in DTYPES
+        and target.dtype in LABEL_DTYPES
+        and target.device == torch_device
+        and logits.layout is strided
+        and target.layout is strided
+        and logits.is_contiguous()
+        and target.is_contiguous()
+    ):
+        return devices.get(torch_device)
+    return None
+
+
 def check(logits: torch.Tensor, target: object) -> None:
     """Types, dtypes, layouts and devices; not shapes."""
     if not isinstance(target, torch.Tensor):
         raise TypeError(f"target: expected a torch.Tensor, as logits is one, got {type(target).__name__}")
-    if logits.dtype not in _DTYPES:
+    if logits.dtype not in DTYPES:
         raise TypeError(f"logits: expected float32, float16 or bfloat16, got {logits.dtype}")
-    if target.dtype not in _LABEL_DTYPES:
+    if target.dtype not in LABEL_DTYPES:
         hint = "; class probabilities are not supported" if target.dtype.is_floating_point else ""
         raise TypeError(f"target: expected int64 or int32, got {target.dtype}{hint}")
     if logits.layout is not torch.strided or target.layout is not torch.strided:
@@ -312,6 +371,7 @@ def describe(name: str, tensor: torch.Tensor, written: bool) -> Array:
     if written:
         check_writable(name, tensor)
     on_cuda = tensor.is_cuda
+    device = device_of(tensor)
     return Array(
         tensor.data_ptr() or None,
         _dtype_name(tensor.dtype),
@@ -320,7 +380,7 @@ def describe(name: str, tensor: torch.Tensor, written: bool) -> Array:
         tensor.stride(),
         tensor.is_contiguous(),
         _device_name(tensor.device) if on_cuda else "cpu",
-        current_stream(tensor) if on_cuda else None,
+        device.current_stream() if on_cuda else None,
         False,
         tensor,
     )
@@ -336,30 +396,31 @@ def _device_name(device: torch.device) -> str:
     return str(device)
 
 
-# ---- Streams -------------------------------------------------------------------------------------
+# ---- The library's functions ---------------------------------------------------------------------
 
 
-def current_stream(tensor: torch.Tensor) -> int:
-    """The gh_stream of the engine of the tensor's device."""
-    if not tensor.is_cuda:
-        host: int = _abi.GH_STREAM_HOST
-        return host
-    # What torch.cuda.current_stream(device).cuda_stream is, without making a Stream.
-    stream: int = torch._C._cuda_getCurrentRawStream(tensor.device.index)
-    return stream
+class _Functions(NamedTuple):
+    short: Callable[..., int]
+    cross_entropy: Callable[..., int]
+    backward: Callable[..., int]
+    scale: Callable[..., int]
 
 
-def is_current(device: torch.device) -> bool:
-    """Is this CUDA device, on which a tensor is, the current one?"""
-    # What torch.cuda.current_device() is, once CUDA is in use.
-    return bool(torch._C._cuda_getDevice() == device.index)
+@functools.cache
+def functions() -> _Functions:
+    return _Functions(
+        *map(
+            _library.load_fast,
+            ("gh_cross_entropy_fwd_bwd", "gh_cross_entropy", "gh_cross_entropy_backward", "gh_scale_dlogits"),
+        )
+    )
 
 
-def call(function: Callable[..., int], logits: torch.Tensor, stream: int, *arguments: Any) -> None:
-    """Calls the library on a stream of the logits' device, and raises what it reports."""
-    if stream == 0 and not is_current(logits.device):
-        # Handle 0 names no device: it is the default stream of whichever is current.
-        with torch.cuda.device(logits.device):
+def call(function: Callable[..., int], device: Device, stream: int, *arguments: Any) -> None:
+    """Calls the library on a stream of a device, and raises what it reports."""
+    # Handle 0 names no device: it is the default stream of whichever is current.
+    if stream == 0 and not device.is_current():
+        with torch.cuda.device(device.index):
             status = function(*arguments, stream)
     else:
         status = function(*arguments, stream)
@@ -367,53 +428,28 @@ def call(function: Callable[..., int], logits: torch.Tensor, stream: int, *argum
         raise_status(_library.load(), status)
 
 
-# ---- Memory of a call ----------------------------------------------------------------------------
-
-
-class _Prototypes(NamedTuple):
-    """What a call allocates on a device: ``torch.empty_like`` takes half of ``new_empty``'s time."""
-
-    number: torch.Tensor  # 0-d float32
-    workspace: torch.Tensor | None  # uint8; None for the CPU, which needs none
-
-
-# The same threads may well both store the same ones.
-_prototypes: dict[torch.device, _Prototypes] = {}
-
-
-def _prototypes_of(device: torch.device) -> _Prototypes:
-    found = _prototypes.get(device)
-    if found is None:
-        number = torch.empty((), dtype=torch.float32, device=device)
-        workspace = torch.empty(_workspace_size(device), dtype=torch.uint8, device=device) if number.is_cuda else None
-        found = _prototypes[device] = _Prototypes(number, workspace)
+def _find_increment_version() -> Callable[[tuple[torch.Tensor, ...]], None]:
+    """torch.autograd.graph.increment_version without its check of types, which takes more time than all else in it."""
+    found: Callable[[tuple[torch.Tensor, ...]], None] = torch._C._increment_version
+    try:
+        found((torch.empty(0),))
+    except TypeError:  # not public: older ones take one tensor
+        return _increment_version_of_each
     return found
 
 
-def _workspace_size(device: torch.device) -> int:
-    size = ctypes.c_size_t()
-    library = _library.load()
-    with torch.cuda.device(device):
-        status = library.gh_cross_entropy_workspace_size(None, ctypes.addressof(size))
-    if status:
-        raise_status(library, status)
-    return size.value
+def _increment_version_of_each(tensors: tuple[torch.Tensor, ...]) -> None:
+    for tensor in tensors:
+        torch.autograd.graph.increment_version(tensor)
+
+
+#: Tells autograd that tensors have changed.
+increment_version = _find_increment_version()
+
+
+# ---- Memory of a call ----------------------------------------------------------------------------
 
 
 def _empty_gradient(logits: torch.Tensor) -> torch.Tensor:
     """``[batch, vocab]``, contiguous. ``empty_like`` would keep other strides."""
     return torch.empty_like(logits) if logits.is_contiguous() else logits.new_empty(logits.shape)
-
-
-def _add_workspace(options: _abi.gh_cross_entropy_options, prototype: torch.Tensor | None) -> torch.Tensor | None:
-    """Memory for one call, which the caller keeps until the call has been made.
-
-    From PyTorch's allocator every time, which costs little and is right by construction: calls on two streams
-    never share it, and under graph capture it belongs to the graph. A cached one would need care for both.
-    """
-    if prototype is None:
-        return None
-    workspace = torch.empty_like(prototype)
-    options.workspace = workspace.data_ptr()
-    options.workspace_size = workspace.numel()
-    return workspace

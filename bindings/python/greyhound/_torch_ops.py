@@ -60,13 +60,18 @@ def in_use(logits: torch.Tensor) -> bool:
     """Is anything at work that must see operators?"""
     if torch.compiler.is_compiling():
         return True
-    if torch._C._are_functorch_transforms_active():
+    if _are_transforms_active():
         raise RuntimeError(NO_FUNCTION_TRANSFORMS)
-    return (
-        type(logits) not in (torch.Tensor, torch.nn.Parameter)
-        or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._get_tracing_state() is not None
-    )
+    return type(logits) not in _PLAIN_TYPES or _count_modes() > 0 or _is_tracing()
+
+
+_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
+_C: Any = torch._C
+_are_transforms_active, _count_modes, _is_tracing = (
+    _C._are_functorch_transforms_active,
+    _C._len_torch_dispatch_stack,
+    _C._is_tracing,
+)
 
 
 # ---- Kernels -------------------------------------------------------------------------------------
@@ -86,7 +91,7 @@ def _cross_entropy(
     outputs: Sequence[str],
 ) -> _Tensors:
     options = LossOptions(ignore_index, reduction, label_smoothing, z_loss_multiplier, logit_scale, softcap)
-    done = _torch.forward(
+    loss, _, statistics, others = _torch.forward(
         _torch.rows_of(logits),
         target.contiguous(),
         weight,
@@ -94,16 +99,17 @@ def _cross_entropy(
         with_statistics=save_statistics,
         outputs=tuple(outputs),
     )
+    sums, rows, argmax = others or (None, None, None)
 
     def or_empty(tensor: torch.Tensor | None, *size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return logits.new_empty(size, dtype=dtype) if tensor is None else tensor
 
     return (
-        done.loss,
-        or_empty(done.statistics, 0, _abi.GH_ROW_STATISTICS_BYTES, dtype=torch.uint8),
-        or_empty(done.sums, 0),
-        or_empty(done.rows, 0, logits.shape[0]),
-        or_empty(done.argmax, 0, dtype=torch.int64),
+        loss,
+        or_empty(statistics, 0, _abi.GH_ROW_STATISTICS_BYTES, dtype=torch.uint8),
+        or_empty(sums, 0),
+        or_empty(rows, 0, logits.shape[0]),
+        or_empty(argmax, 0, dtype=torch.int64),
     )
 
 
@@ -111,7 +117,7 @@ def _log_prob_and_entropy(
     logits: torch.Tensor, target: torch.Tensor, ignore_index: int, logit_scale: float, softcap: float
 ) -> _Tensors:
     options = LossOptions(ignore_index, "none", logit_scale=logit_scale, softcap=softcap)
-    done = _torch.forward(
+    loss, _, statistics, others = _torch.forward(
         _torch.rows_of(logits),
         target.contiguous(),
         None,
@@ -119,8 +125,8 @@ def _log_prob_and_entropy(
         with_statistics=True,
         outputs=("entropy",),
     )
-    assert done.rows is not None and done.statistics is not None
-    return done.loss.neg_(), done.rows[0].clone(), done.statistics
+    assert others is not None and statistics is not None
+    return loss.neg_(), others.rows[0].clone(), statistics
 
 
 def _cross_entropy_backward(

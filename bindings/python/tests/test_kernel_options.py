@@ -345,8 +345,15 @@ REFUSED = {
 }
 
 
+# What tensors cannot be.
+NOT_FOR_TORCH = ("a list", "complex", "read-only dlogits", "read-only by DLPack", "foreign order", "masked")
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
 @pytest.mark.parametrize("case", REFUSED)
-def test_refuses_and_writes_nothing(generator, case):
+def test_refuses_and_writes_nothing(generator, case, kind):
+    if kind == "torch" and case in NOT_FOR_TORCH:
+        pytest.skip("not with tensors")
     memory = Memory(generator)
     change, exception, message = REFUSED[case]
     arguments = {
@@ -356,6 +363,8 @@ def test_refuses_and_writes_nothing(generator, case):
         "row_loss": memory.row_loss,
         **change(memory),
     }
+    for name, value in arguments.items():
+        arguments[name] = HAND_OVER[kind](value) if isinstance(value, np.ndarray) else value
     before = memory.logits.copy()
     with pytest.raises(exception, match=message):
         cross_entropy_kernel(**arguments)
@@ -401,6 +410,113 @@ def test_backward_wants_one_of_two(generator, both):
     saved = memory.given(lambda array: array, "row_statistics", "row_lse") if both else {}
     with pytest.raises(ValueError, match=r"row_statistics.*row_lse"):
         cross_entropy_backward_kernel(memory.logits, memory.target, memory.dlogits, **saved)
+
+
+# ---- The shortcut for tensors ------------------------------------------------------------------------
+
+SHORT_ROWS = ("row_loss", "row_lse", "row_target_log_prob", "row_entropy", "row_argmax", "row_statistics")
+SHORT_SUMS = ("loss", "z_loss", "n_valid", "n_correct", "n_out_of_range")
+
+
+def tensors_of(memory):
+    """The arguments of a call that wants everything, as tensors of their own."""
+    import torch
+
+    names = ("weight", "dloss", "row_dloss", "row_dentropy", "dlogits", *SHORT_ROWS, *SHORT_SUMS)
+    return {name: torch.from_numpy(getattr(memory, name).copy()) for name in ("logits", "target", *names)}
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """Whether each call with tensors took the shortcut."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from greyhound import _torch_kernel
+    from greyhound.kernels import cross_entropy as module
+
+    # The first call on a device goes the long way.
+    cross_entropy_kernel(torch.zeros(1, 1), torch.zeros(1).long(), loss=torch.empty(()))
+    calls = []
+
+    def spy(*arguments):
+        calls.append(_torch_kernel.try_to_run(*arguments))
+        return calls[-1]
+
+    monkeypatch.setattr(module, "_shortcuts", {torch.Tensor: spy})
+    return calls
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_the_shortcut_does_what_the_long_way_does(generator, taken, monkeypatch, reduction, in_place):
+    import torch
+
+    from greyhound.kernels import cross_entropy as module
+
+    memory = Memory(generator)
+    both = tensors_of(memory), tensors_of(memory)
+    for arguments in both:
+        if in_place:
+            arguments["dlogits"] = arguments["logits"]
+        if reduction == "none":
+            del arguments["loss"], arguments["z_loss"]
+        cross_entropy_kernel(**arguments, **OPTIONS, reduction=reduction, accumulate=True)
+        monkeypatch.setattr(module, "_shortcuts", {torch.Tensor: lambda *arguments: False})
+    assert taken == [True]
+    for name, tensor in both[0].items():
+        assert tensor.numpy().tobytes() == both[1][name].numpy().tobytes(), name
+        assert tensor._version == both[1][name]._version, name
+
+
+def padded(tensor):
+    """The same numbers, in rows that are further apart."""
+    import torch
+
+    return torch.nn.functional.pad(tensor, (0, 3))[:, : tensor.shape[1]]
+
+
+def as_parameter(tensor):
+    import torch
+
+    return torch.nn.Parameter(tensor, requires_grad=False)
+
+
+def as_inference_tensor(tensor):
+    import torch
+
+    with torch.inference_mode():
+        return tensor.clone()
+
+
+# What is unusual: (an argument, what is made of it). All of these are taken, the long way.
+UNUSUAL = {
+    "a parameter": ("logits", as_parameter),
+    "a weight that is a parameter": ("weight", as_parameter),
+    "strided rows": ("logits", padded),
+    "a strided gradient": ("dlogits", padded),
+    "an inference weight": ("weight", as_inference_tensor),
+    "NumPy's": ("row_loss", lambda tensor: tensor.numpy()),
+    "NumPy's workspace": ("workspace", lambda tensor: np.empty(8, np.uint8)),
+    "DLPack": ("row_dloss", lambda tensor: DLPackOnly(tensor.numpy())),
+    "an integer": ("dloss", lambda tensor: 1),
+}
+
+
+@pytest.mark.parametrize("case", UNUSUAL)
+def test_what_is_unusual_goes_the_long_way(generator, taken, case):
+    memory = Memory(generator)
+    name, change = UNUSUAL[case]
+    arguments, plain = tensors_of(memory), tensors_of(memory)
+    arguments[name] = change(arguments.get(name))
+    if case == "an integer":
+        plain["dloss"] = 1.0
+    for call in (arguments, plain):
+        cross_entropy_kernel(**call, **OPTIONS)
+    # Logits that are no plain Tensor by type are not even tried.
+    assert taken == ([True] if case == "a parameter" else [False, True])
+    for output in ("dlogits", *SHORT_ROWS, *SHORT_SUMS):
+        np.testing.assert_array_equal(np.asarray(arguments[output]), plain[output].numpy(), err_msg=output)
+    with pytest.raises(TypeError, match="workspace: expected"):
+        cross_entropy_kernel(**plain, workspace=object())
 
 
 def test_torch_outputs_are_autograd_s_business(generator):

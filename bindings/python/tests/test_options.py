@@ -368,9 +368,9 @@ def test_the_gradient_is_made_in_the_forward_pass_where_it_can_be(generator, dev
     forward = _torch.forward
 
     def spy(*arguments, **keywords):
-        done = forward(*arguments, **keywords)
-        made.append((done.dlogits is not None, done.statistics is not None))
-        return done
+        loss, dlogits, statistics, others = forward(*arguments, **keywords)
+        made.append((dlogits is not None, statistics is not None))
+        return loss, dlogits, statistics, others
 
     monkeypatch.setattr(_torch, "forward", spy)
     for dtype in DTYPES:

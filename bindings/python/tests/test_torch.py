@@ -137,6 +137,40 @@ def test_kernel_takes_a_parameter_under_no_grad(generator, device):
     assert same_bits(parameter.detach(), logits)
 
 
+def test_kernel_takes_a_subclass(generator, device):
+    class Subclass(torch.Tensor):
+        pass
+
+    logits, target = draw(generator, 2, 4, device)
+    subclass = logits.clone().as_subclass(Subclass)
+    sums = cross_entropy_with_grad_kernel(subclass, target.as_subclass(Subclass))
+    expected = cross_entropy_with_grad_kernel(logits, target)
+    assert same_bits(subclass.as_subclass(torch.Tensor), logits)
+    assert [value.item() for value in sums] == [value.item() for value in expected]
+
+
+def test_kernel_refuses_a_view_of_a_leaf(generator, device):
+    logits, target = draw(generator, 3, 4, device)
+    leaf = logits.clone().requires_grad_()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="logits: requires grad"):
+            cross_entropy_with_grad_kernel(leaf[:2], target[:2])
+    assert same_bits(leaf.detach(), logits)
+    with torch.no_grad():
+        cross_entropy_with_grad_kernel(leaf[:2], target[:2])
+    cross_entropy_with_grad_kernel(logits[:2], target[:2])
+    assert same_bits(leaf.detach(), logits)
+
+
+@pytest.mark.parametrize("ignore_index", [-(2**63), -1, 2, 2**31, 2**63 - 1])
+def test_kernel_takes_any_ignore_index(generator, device, ignore_index):
+    logits, target = draw(generator, 5, 4, device)
+    target[0] = ignore_index
+    sums = cross_entropy_with_grad_kernel(logits, target, ignore_index=ignore_index)
+    assert sums[2] == (target != ignore_index).sum()
+    assert torch.count_nonzero(logits[0]) == 0
+
+
 def test_kernel_takes_inference_tensors(generator, device):
     logits, target = draw(generator, 2, 4, device)
     with torch.inference_mode():
@@ -312,6 +346,26 @@ def test_functional_loss_may_be_modified_in_place(generator, device):
             loss.backward()
 
 
+def test_functional_in_threads(generator, device):
+    logits, target = draw(generator, 64, 257, device)
+
+    def step(logits):
+        leaf = logits.clone().requires_grad_()
+        loss = cross_entropy(leaf, target)
+        loss.backward()
+        return loss.detach(), leaf.grad
+
+    batches = [logits * i for i in range(8)]
+    expected = [step(batch) for batch in batches]
+
+    def work(i):
+        return [step(batches[i]) for _ in range(20)]
+
+    with ThreadPoolExecutor(8) as pool:
+        for (loss, gradient), found in zip(expected, pool.map(work, range(8)), strict=True):
+            assert all(torch.equal(loss, other[0]) and torch.equal(gradient, other[1]) for other in found)
+
+
 def test_functional_backward_twice(generator, device):
     logits, target = draw(generator, 2, 3, device)
     logits.requires_grad_()
@@ -363,6 +417,8 @@ def test_functional_refuses_options(generator, device, keyword, value, exception
 def test_functional_refuses_other_arrays():
     with pytest.raises(TypeError, match=r"logits: expected a torch\.Tensor, got ndarray"):
         cross_entropy(np.zeros((1, 1), np.float32), np.zeros(1, np.int64))
+    with pytest.raises(TypeError, match=r"logits: expected a torch\.Tensor, got list"):
+        cross_entropy([[0.0]], [0])
 
 
 def test_label_out_of_range_on_cpu(generator):

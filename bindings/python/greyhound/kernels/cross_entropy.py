@@ -16,8 +16,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
-from greyhound import _abi
-from greyhound._arguments import as_index, as_number, loss_options
+from greyhound import _abi, _raw
+from greyhound._arguments import ArrayOption, as_index, as_number, loss_options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -191,32 +191,21 @@ def cross_entropy_kernel(
 
     Raises what ``cross_entropy_with_grad_kernel`` raises.
     """
-    from greyhound import _raw
-
     options = loss_options(ignore_index, reduction, label_smoothing, z_loss_multiplier, logit_scale, softcap)
-    call = _raw.Call(logits, target, options, _abi.GH_SUMS_ADD if accumulate else _abi.GH_SUMS_OVERWRITE)
+    sums = _abi.GH_SUMS_ADD if accumulate else _abi.GH_SUMS_OVERWRITE
+    arrays = _given(
+        weight, row_dloss, row_dentropy, row_loss, row_lse, row_target_log_prob, row_entropy, row_argmax,
+        loss, z_loss, n_valid, n_correct, n_out_of_range,
+    )  # fmt: skip
+    if stream is None:
+        try_to_run = _shortcuts.get(type(logits)) or _shortcut(type(logits))
+        if try_to_run(logits, target, dlogits, options, sums, dloss, arrays, row_statistics, workspace):
+            return
+    call = _raw.Call(logits, target, options, sums)
     if dlogits is not None:
         call.add_dlogits(dlogits)
-    _add_inputs(call, weight, dloss, row_dloss, row_dentropy)
-    for name, array in (
-        ("row_loss", row_loss),
-        ("row_lse", row_lse),
-        ("row_target_log_prob", row_target_log_prob),
-        ("row_entropy", row_entropy),
-    ):
-        if array is not None:
-            call.add_option(name, array, (call.batch,), "float32", written=True)
-    if row_argmax is not None:
-        call.add_option("row_argmax", row_argmax, (call.batch,), "int64", written=True)
-    for name, array in (
-        ("loss", loss),
-        ("z_loss", z_loss),
-        ("n_valid", n_valid),
-        ("n_correct", n_correct),
-        ("n_out_of_range", n_out_of_range),
-    ):
-        if array is not None:
-            call.add_option(name, array, (), "float32", written=True)
+    call.add_dloss(dloss)
+    call.add_options(arrays)
     if row_statistics is not None:
         call.save_statistics(row_statistics)
     call.add_workspace(workspace)
@@ -259,12 +248,11 @@ def cross_entropy_backward_kernel(
 
     Raises what ``cross_entropy_with_grad_kernel`` raises.
     """
-    from greyhound import _raw
-
     options = loss_options(ignore_index, reduction, label_smoothing, z_loss_multiplier, logit_scale, softcap)
     call = _raw.Call(logits, target, options, _abi.GH_SUMS_ADD)
     call.add_dlogits(dlogits)
-    _add_inputs(call, weight, dloss, row_dloss, row_dentropy)
+    call.add_dloss(dloss)
+    call.add_options(_given(weight, row_dloss, row_dentropy))
     statistics = None if row_statistics is None else call.add_statistics(row_statistics, written=False)
     lse = None if row_lse is None else call.add("row_lse", row_lse, (call.batch,), "float32").address
     call.add_workspace(workspace)
@@ -288,8 +276,6 @@ def scale_dlogits_kernel(dlogits: Any, dloss: Any, *, stream: int | None = None)
 
     Raises what ``cross_entropy_with_grad_kernel`` raises.
     """
-    from greyhound import _raw
-
     _raw.scale_dlogits(dlogits, dloss, stream)
 
 
@@ -303,16 +289,46 @@ def cross_entropy_workspace_size(stream: int | None = 0) -> int:
     Raises:
         RuntimeError: the library has no CUDA engine, or there is no usable CUDA device.
     """
-    from greyhound import _raw
-
     return _raw.workspace_size(stream)
 
 
-def _add_inputs(call: Any, weight: Any, dloss: Any, row_dloss: Any, row_dentropy: Any) -> None:
-    if weight is not None:
-        call.add_option("class_weights", weight, (call.vocab,), "float32")
-    call.add_dloss(dloss)
-    if row_dloss is not None:
-        call.add_option("row_dloss", row_dloss, (call.batch,), "float32")
-    if row_dentropy is not None:
-        call.add_option("row_dentropy", row_dentropy, (call.batch,), "float32")
+# The first three are a backward pass's too.
+_ARRAY_OPTIONS = (
+    ArrayOption("class_weights", "weight", "vocab", "float32", written=False),
+    ArrayOption("row_dloss", "row_dloss", "batch", "float32", written=False),
+    ArrayOption("row_dentropy", "row_dentropy", "batch", "float32", written=False),
+    ArrayOption("row_loss", "row_loss", "batch", "float32", written=True),
+    ArrayOption("row_lse", "row_lse", "batch", "float32", written=True),
+    ArrayOption("row_target_log_prob", "row_target_log_prob", "batch", "float32", written=True),
+    ArrayOption("row_entropy", "row_entropy", "batch", "float32", written=True),
+    ArrayOption("row_argmax", "row_argmax", "batch", "int64", written=True),
+    ArrayOption("loss", "loss", None, "float32", written=True),
+    ArrayOption("z_loss", "z_loss", None, "float32", written=True),
+    ArrayOption("n_valid", "n_valid", None, "float32", written=True),
+    ArrayOption("n_correct", "n_correct", None, "float32", written=True),
+    ArrayOption("n_out_of_range", "n_out_of_range", None, "float32", written=True),
+)
+
+
+def _given(*arrays: Any) -> list[tuple[ArrayOption, Any]]:
+    """Of arrays in the order of _ARRAY_OPTIONS, those that are not None."""
+    return [pair for pair in zip(_ARRAY_OPTIONS, arrays, strict=False) if pair[1] is not None]
+
+
+# By the exact type of the logits, as _implementations.
+_shortcuts: dict[type, Callable[..., bool]] = {}
+
+
+def _shortcut(kind: type) -> Callable[..., bool]:
+    torch = sys.modules.get("torch")
+    found: Callable[..., bool]
+    if torch is not None and kind is torch.Tensor:
+        from greyhound._torch_kernel import try_to_run as found
+    else:
+        found = _no_shortcut
+    _shortcuts[kind] = found
+    return found
+
+
+def _no_shortcut(*arguments: Any) -> bool:
+    return False

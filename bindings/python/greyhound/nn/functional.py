@@ -210,7 +210,7 @@ def log_prob_and_entropy(
             rows, labels, options.ignore_index, options.logit_scale, options.softcap
         )
     else:
-        log_prob, entropy = _apply(_LogProbAndEntropy)(rows, labels, options, inplace_backward)
+        log_prob, entropy = _apply_log_prob_and_entropy(rows, labels, options, inplace_backward)
     return log_prob.view(target.shape), entropy.view(target.shape)
 
 
@@ -273,20 +273,33 @@ def _loss(
     inplace_backward: bool,
     validate: bool,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    rows, labels, weight = _prepare(logits, target, weight, options, inplace_backward, validate)
-    needs_gradient = torch.is_grad_enabled() and logits.requires_grad
-    if _torch_ops.in_use(logits):
-        loss, _, *others = _torch_ops.cross_entropy(rows, labels, weight, *options, needs_gradient, outputs)
-    elif needs_gradient:
-        found = _apply(_CrossEntropy)(rows, labels, weight, options, outputs, inplace_backward)
-        loss, *others = found if outputs else (found,)
-    elif torch.is_grad_enabled():
-        # An input that requires grad gives the loss its backward().
-        anchor = torch.empty((), requires_grad=True)
-        found = _apply(_WithoutGradient)(anchor, rows, labels, weight, options, outputs)
-        loss, *others = found if outputs else (found,)
+    uses_operators = _torch_ops.in_use(logits)
+    unusual = uses_operators or weight is not None or inplace_backward or validate
+    if unusual or _torch.device_if_plain(logits, target) is None:
+        rows, labels, weight = _prepare(logits, target, weight, options, inplace_backward, validate)
     else:
-        loss, _, _, *others = _torch.forward(rows, labels, weight, options, outputs=outputs)
+        rows, labels = logits, target
+    needs_gradient = torch.is_grad_enabled() and logits.requires_grad
+    others: Any
+    if uses_operators:
+        loss, _, *others = _torch_ops.cross_entropy(rows, labels, weight, *options, needs_gradient, outputs)
+    else:
+        early = (
+            needs_gradient
+            and not inplace_backward
+            and options.reduction != "none"
+            and logits.dtype is not torch.float16
+        )
+        loss, dlogits, statistics, others = _torch.forward(
+            rows, labels, weight, options, early, needs_gradient and not early, outputs
+        )
+        if early:
+            loss = _apply_with_gradient(rows, (loss, dlogits))
+        elif needs_gradient:
+            loss = _apply_with_statistics(rows, (loss, labels, weight, statistics), options, inplace_backward)
+        elif torch.is_grad_enabled():
+            # An input that requires grad gives the loss its backward().
+            loss = _apply_without_gradient(torch.empty((), requires_grad=True), (loss,))
     if options.reduction == "none":
         loss = loss.view(target.shape)
     return loss, _named(outputs, target.shape, *others) if outputs else {}
@@ -303,70 +316,26 @@ def _named(
     return found
 
 
-# Not public: another torch may be without it.
-_base_apply = vars(torch._C._FunctionBase).get("apply")
+# ---- Autograd ------------------------------------------------------------------------------------
+#
+# These functions link what the kernels have made to the logits. A loss comes in a tuple, so that autograd does not take
+# it for an input.
 
 
-def _apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """``function.apply`` without what that does for torch.func, whose transforms ``_torch_ops.in_use`` has refused.
-
-    That part goes through the arguments in Python, which takes as long as all checks of this module.
-    """
-    if _base_apply is None:
-        return function.apply
-    apply: Callable[..., Any] = _base_apply.__get__(None, function)
-    return apply
-
-
-class _CrossEntropy(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        logits: torch.Tensor,
-        target: torch.Tensor,
-        weight: torch.Tensor | None,
-        options: LossOptions,
-        outputs: tuple[str, ...],
-        inplace_backward: bool,
-    ) -> Any:
-        ctx.options = options
-        ctx.inplace_backward = inplace_backward
-        ctx.gradient_ready = options.reduction != "none" and logits.dtype is not torch.float16 and not inplace_backward
-        loss, dlogits, statistics, *others = _torch.forward(
-            logits,
-            target,
-            weight,
-            options,
-            with_gradient=ctx.gradient_ready,
-            with_statistics=not ctx.gradient_ready,
-            outputs=outputs,
-        )
-        if ctx.gradient_ready:
-            ctx.save_for_backward(dlogits)
-        else:
-            ctx.save_for_backward(logits, target, weight, statistics)
-        return _with_others(ctx, loss, others) if outputs else loss
+class _WithGradient(torch.autograd.Function):
+    """The loss, with its gradient made already."""
 
     @staticmethod
-    def backward(ctx: Any, dloss: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, ...]:
+    def forward(ctx: Any, logits: torch.Tensor, made: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        loss, dlogits = made
+        ctx.save_for_backward(dlogits)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, dloss: torch.Tensor) -> tuple[torch.Tensor, None]:
         _refuse_double_backward()
-        if dloss is None:
-            return (None,) * 6
-        if ctx.gradient_ready:
-            (dlogits,) = ctx.saved_tensors
-            gradient = _scaled(dlogits, dloss)
-        else:
-            logits, target, weight, statistics = ctx.saved_tensors
-            gradient = _torch.backward(
-                logits, target, weight, statistics, ctx.options, dloss, in_place=ctx.inplace_backward
-            )
-        return gradient, *(None,) * 5
-
-
-def _with_others(ctx: Any, loss: torch.Tensor, others: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
-    ctx.mark_non_differentiable(*(tensor for tensor in others if tensor is not None))
-    ctx.set_materialize_grads(False)
-    return loss, *others
+        (dlogits,) = ctx.saved_tensors
+        return _scaled(dlogits, dloss), None
 
 
 # Is the graph kept for another backward()? PyTorch older than 2.6 cannot tell.
@@ -381,26 +350,44 @@ def _scaled(dlogits: torch.Tensor, dloss: torch.Tensor) -> torch.Tensor:
     return dlogits
 
 
-class _WithoutGradient(torch.autograd.Function):
-    """The loss of logits that do not require grad. Its backward() does nothing, rather than raise."""
+class _WithStatistics(torch.autograd.Function):
+    """The loss, with what its gradient will be made of."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        anchor: torch.Tensor,
         logits: torch.Tensor,
-        target: torch.Tensor,
-        weight: torch.Tensor | None,
+        made: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor],
         options: LossOptions,
-        outputs: tuple[str, ...],
-    ) -> Any:
-        loss, _, _, *others = _torch.forward(logits, target, weight, options, outputs=outputs)
-        return _with_others(ctx, loss, others) if outputs else loss
+        inplace_backward: bool,
+    ) -> torch.Tensor:
+        loss, *others = made
+        ctx.save_for_backward(logits, *others)
+        ctx.options = options
+        ctx.inplace_backward = inplace_backward
+        return loss
 
     @staticmethod
-    def backward(ctx: Any, *_: Any) -> tuple[None, ...]:
+    def backward(ctx: Any, dloss: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         _refuse_double_backward()
-        return (None,) * 6
+        logits, target, weight, statistics = ctx.saved_tensors
+        gradient = _torch.backward(
+            logits, target, weight, statistics, ctx.options, dloss, in_place=ctx.inplace_backward
+        )
+        return gradient, None, None, None
+
+
+class _WithoutGradient(torch.autograd.Function):
+    """The loss of logits that do not require grad. Its backward() does nothing, rather than raise."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, made: tuple[torch.Tensor]) -> torch.Tensor:
+        return made[0]
+
+    @staticmethod
+    def backward(ctx: Any, dloss: torch.Tensor) -> tuple[None, None]:
+        _refuse_double_backward()
+        return None, None
 
 
 class _LogProbAndEntropy(torch.autograd.Function):
@@ -409,14 +396,16 @@ class _LogProbAndEntropy(torch.autograd.Function):
         ctx: Any, logits: torch.Tensor, target: torch.Tensor, options: LossOptions, inplace_backward: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
         needs_gradient: bool = ctx.needs_input_grad[0]
-        done = _torch.forward(logits, target, None, options, with_statistics=needs_gradient, outputs=("entropy",))
-        assert done.rows is not None
+        loss, _, statistics, others = _torch.forward(
+            logits, target, None, options, with_statistics=needs_gradient, outputs=("entropy",)
+        )
+        assert others is not None
         if needs_gradient:
             ctx.options = options
             ctx.inplace_backward = inplace_backward
-            ctx.save_for_backward(logits, target, done.statistics)
+            ctx.save_for_backward(logits, target, statistics)
             ctx.set_materialize_grads(False)
-        return done.loss.neg_(), done.rows.squeeze_(0)
+        return loss.neg_(), others.rows.squeeze_(0)
 
     @staticmethod
     def backward(
@@ -438,6 +427,25 @@ class _LogProbAndEntropy(torch.autograd.Function):
             in_place=ctx.inplace_backward,
         )
         return gradient, None, None, None
+
+
+# Not public: another torch may be without it.
+_base_apply = vars(torch._C._FunctionBase).get("apply")
+
+
+def _apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """``function.apply`` without what that does for torch.func, whose transforms ``_torch_ops.in_use`` has refused.
+
+    That part goes through the arguments in Python, which takes as long as all checks of this module.
+    """
+    apply: Callable[..., Any] = function.apply if _base_apply is None else _base_apply.__get__(None, function)
+    return apply
+
+
+_apply_with_gradient = _apply(_WithGradient)
+_apply_with_statistics = _apply(_WithStatistics)
+_apply_without_gradient = _apply(_WithoutGradient)
+_apply_log_prob_and_entropy = _apply(_LogProbAndEntropy)
 
 
 def _refuse_double_backward() -> None:
