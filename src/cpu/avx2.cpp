@@ -29,6 +29,7 @@ struct Avx2 {
     static Vector broadcast(float x) { return _mm256_set1_ps(x); }
     static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
     static Vector max(Vector a, Vector b) { return _mm256_max_ps(a, b); }
+    static Vector min(Vector a, Vector b) { return _mm256_min_ps(a, b); }
 
     static Vector abs(Vector a) { return _mm256_andnot_ps(broadcast(-0.0f), a); }
     static Vector select_less(Vector a, Vector b, Vector x, Vector y) { return _mm256_blendv_ps(y, x, less(a, b)); }

@@ -25,6 +25,7 @@ struct Avx512 {
     static Vector broadcast(float x) { return _mm512_set1_ps(x); }
     static Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
     static Vector max(Vector a, Vector b) { return _mm512_max_ps(a, b); }
+    static Vector min(Vector a, Vector b) { return _mm512_min_ps(a, b); }
 
     static Vector abs(Vector a) { return _mm512_abs_ps(a); }
     static Vector select_less(Vector a, Vector b, Vector x, Vector y) { return _mm512_mask_mov_ps(y, less(a, b), x); }

@@ -15,7 +15,7 @@
 //                       store() need cope with are quiet, with a payload that an element can hold.
 //   load_floats         of 2 * width floats, in the order that load() has for elements of another type
 //   broadcast, fma      fma(a, b, c) = a * b + c
-//   max(a, b)           b where a or b is NaN
+//   max(a, b), min      b where a or b is NaN
 //   abs(a)
 //   select_less(a, b, x, y)  x where a < b, else y
 //   all_less(a, b)      whether a < b everywhere

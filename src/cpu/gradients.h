@@ -105,7 +105,7 @@ void gradient_by(const void *from, void *to, int64_t count, const LogitMap &map,
         return;
     }
     const Softcap<S> cap(&map);
-    const Plain<S> difference(&map, anchor);
+    const Softcapped<S> difference(anchor);
     const auto *x = static_cast<const typename T::Element *>(from);
     auto *y = static_cast<typename T::Element *>(to);
     for (int64_t begin = 0; begin < count; begin += block_size<S>) {

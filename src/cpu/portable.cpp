@@ -23,6 +23,7 @@ struct Portable {
     static Vector broadcast(float x) { return Vector{x, x, x, x}; }
     static Vector fma(Vector a, Vector b, Vector c) { return a * b + c; }
     static Vector max(Vector a, Vector b) { return a > b ? a : b; }
+    static Vector min(Vector a, Vector b) { return a < b ? a : b; }
 
     static Vector abs(Vector a) { return float_of(bits_of(a) & 0x7fffffff); }
     static Vector select_less(Vector a, Vector b, Vector x, Vector y) { return a < b ? x : y; }

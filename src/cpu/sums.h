@@ -42,10 +42,10 @@ private:
 template <class Map>
 inline void raise(ExpSum &sum, const LogitMap *map, float max) {
     if (!(max > sum.max)) return;
-    const double x = Map::x(map, max);
+    const double x = Map::x(map, max), rise = fmax(x - sum.x, 0);  // see Softcapped
     if (sum.scale != 0) {
-        const double factor = exp(sum.x - x);
-        sum.distance = factor * (sum.distance + (x - sum.x) * sum.scale);
+        const double factor = exp(-rise);
+        sum.distance = factor * (sum.distance + rise * sum.scale);
         sum.scale *= factor;
     }
     sum.max = max;
@@ -95,7 +95,7 @@ ExpSum exp_sum_by(const void *data, int64_t count, int64_t label, const LogitMap
         raise<Map>(sum, map, max_of(block));
         if constexpr (Map::caps)
             add_exps<S, with_distance>(sum, CappedBlock<S, false>(block, Softcap<S>(map)),
-                                       Plain<S>(map, static_cast<float>(sum.x)));
+                                       Softcapped<S>(static_cast<float>(sum.x)));
         else
             add_exps<S, with_distance>(sum, block, Map(map, sum.max));
     }

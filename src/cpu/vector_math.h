@@ -142,7 +142,7 @@ struct Softcap {
 };
 
 // From logits to x - max, in the three ways that x is made of a logit. The anchor is the largest logit; with a softcap,
-// the largest x.
+// the largest x, and its differences are of what the cap has already made.
 //
 // Scaling the difference instead of the logits leaves it exact for logits that are near each other.
 template <class S>
@@ -175,9 +175,19 @@ struct Scaled {
 template <class S>
 struct Softcapped {
     static constexpr bool caps = true;
+    explicit Softcapped(float anchor_value) : anchor(S::broadcast(anchor_value)) {}
     static double x(const LogitMap *map, float logit) {
         return static_cast<double>(Softcap<S>(map)(S::broadcast(logit)).x[0]);
     }
+
+    // The x of a smaller logit may be rounded to more than that of the largest: with an enormous cap, to so much more
+    // that its exponential would be infinite.
+    typename S::Pair operator()(typename S::Pair capped) const {
+        const auto zero = S::broadcast(0);
+        return {S::min(zero, capped.a - anchor), S::min(zero, capped.b - anchor)};
+    }
+
+    typename S::Vector anchor;
 };
 
 }  // namespace

@@ -100,6 +100,30 @@ TEST_P(InstructionSets, MakeNoNanAtExtremeScalesAndSoftcaps) {
             }
 }
 
+// There a unit in the last place is far more than an exponential can hold, and rounding may change the order of two
+// logits that are next to each other.
+TEST_P(InstructionSets, KeepProbabilitiesBelow1UnderAnEnormousSoftcap) {
+    constexpr float cap = 1e38f;
+    for (double units : {0.1, 0.3, 0.6, 0.8, 1.0, 1.1, 1.5}) {
+        OptionProblem problem(GH_DTYPE_F32, 2000, 9);
+        problem.softcap = problem.logit_scale = cap;
+        problem.dloss = 1 / cap;  // the derivative has the scale as a factor
+        problem.outputs = {Output::row_loss};
+        for (int64_t i = 0; i < problem.batch; i++) {
+            float logit = random_floats(random, 1, 0.95 * units, 1.05 * units)[0];
+            for (int64_t j = 0; j < problem.vocab; j++, logit = std::nextafter(logit, 2.0f))
+                problem.set(i, j, static_cast<double>(logit));
+            problem.labels[static_cast<size_t>(i)] = uniform(random, 0, problem.vocab - 1);
+        }
+        const OptionOutcome outcome = run_here(problem);
+        for (int64_t i = 0; i < problem.batch; i++) {
+            ASSERT_TRUE(std::isfinite(outcome.number(Output::row_loss, i))) << problem.describe();
+            for (int64_t j = 0; j < problem.vocab; j++)
+                ASSERT_LE(std::fabs(gradient(problem, outcome, i, j)), 1 + 0x1p-20) << problem.describe();
+        }
+    }
+}
+
 // A softcap is computed in another way where all neighbours are small beside it.
 TEST_P(InstructionSets, AGradientDoesNotDependOnItsNeighbours) {
     for (gh_dtype dtype : all_dtypes)
