@@ -27,7 +27,8 @@ inline float to_float(double value, double largest) {
 // Replaces each pair by what `convert` makes of its index, of it, and of the weights there, if there are any; the last
 // one is completed.
 template <class S, class T, class Convert>
-inline void convert_pairs(const void *from, void *to, int64_t count, const float *weights, const Convert &convert) {
+[[gnu::always_inline]] inline void convert_pairs(const void *from, void *to, int64_t count, const float *weights,
+                                                 const Convert &convert) {
     using Element = typename T::Element;
     const auto *x = static_cast<const Element *>(from);
     auto *y = static_cast<Element *>(to);
@@ -68,7 +69,8 @@ struct GradientOf {
     explicit GradientOf(const GradientTerms &terms)
         : GradientOf(terms, bias_for(fmax(fabs(terms.factor), fabs(terms.slope)))) {}
 
-    typename S::Vector operator()(typename S::Vector difference, typename S::Vector weight) const {
+    [[gnu::always_inline]] typename S::Vector operator()(typename S::Vector difference,
+                                                         typename S::Vector weight) const {
         const auto d = with_slope ? S::max(exponent.lowest, difference) : difference;
         const auto exp_factor = with_slope ? S::fma(minus_slope, d, factor) : factor;
         return S::fma(minus_shift, weight, exp_biased<S, T::precise>(d, exponent) * exp_factor);
@@ -92,16 +94,17 @@ template <class S, class T, bool with_slope>
 void gradient_by(const void *from, void *to, int64_t count, const LogitMap &map, float anchor,
                  const GradientTerms &terms, const float *weights) {
     const GradientOf<S, T, with_slope> gradient_of(terms);
-    const auto weights_at = [](const float *weight) {
+    const auto weights_at = [](const float *weight) __attribute__((always_inline)) {
         const auto one = S::broadcast(1);
         return weight == nullptr ? typename S::Pair{one, one} : S::load_floats(T{}, weight);
     };
     if (map.softcap == 0) {
         const Scaled<S> difference(&map, anchor);
-        convert_pairs<S, T>(from, to, count, weights, [&](int64_t, typename S::Pair v, const float *weight) {
+        const auto convert = [&](int64_t, typename S::Pair v, const float *weight) __attribute__((always_inline)) {
             const auto d = difference(v), w = weights_at(weight);
             return typename S::Pair{gradient_of(d.a, w.a), gradient_of(d.b, w.b)};
-        });
+        };
+        convert_pairs<S, T>(from, to, count, weights, convert);
         return;
     }
     const Softcap<S> cap(&map);
@@ -111,12 +114,11 @@ void gradient_by(const void *from, void *to, int64_t count, const LogitMap &map,
     for (int64_t begin = 0; begin < count; begin += block_size<S>) {
         const int64_t size = count - begin < block_size<S> ? count - begin : block_size<S>;
         const CappedBlock<S, true> capped(Block<S, T>(x + begin, size, T::minus_infinity), cap);
-        convert_pairs<S, T>(
-            x + begin, y + begin, size, weights == nullptr ? nullptr : weights + begin,
-            [&](int64_t i, typename S::Pair, const float *weight) {
-                const auto d = difference(capped[i]), slope = capped.slope(i), w = weights_at(weight);
-                return typename S::Pair{gradient_of(d.a, w.a) * slope.a, gradient_of(d.b, w.b) * slope.b};
-            });
+        const auto convert = [&](int64_t i, typename S::Pair, const float *weight) __attribute__((always_inline)) {
+            const auto d = difference(capped[i]), slope = capped.slope(i), w = weights_at(weight);
+            return typename S::Pair{gradient_of(d.a, w.a) * slope.a, gradient_of(d.b, w.b) * slope.b};
+        };
+        convert_pairs<S, T>(x + begin, y + begin, size, weights == nullptr ? nullptr : weights + begin, convert);
     }
 }
 

@@ -21,7 +21,7 @@ struct Reduced {
 };
 
 template <class S, bool precise>
-inline Reduced<S> reduce(typename S::Vector x) {
+[[gnu::always_inline]] inline Reduced<S> reduce(typename S::Vector x) {
     const auto k_plus_magic = S::fma(x, S::broadcast(static_cast<float>(1 / ln2)), S::broadcast(magic));
     const auto k = k_plus_magic - S::broadcast(magic);
     typename S::Vector r, p;
@@ -66,7 +66,7 @@ struct Exponent {
 
 // exp(x - max) * exp(rest) * 2^bias, from x - anchor; NaN for NaN.
 template <class S, bool precise>
-inline typename S::Vector exp_biased(typename S::Vector x, const Exponent<S> &exponent) {
+[[gnu::always_inline]] inline typename S::Vector exp_biased(typename S::Vector x, const Exponent<S> &exponent) {
     x = S::clamp(x, exponent.lowest);
     const Reduced<S> reduced = reduce<S, precise>(x);
     const auto exp_r = S::fma(reduced.p, reduced.r, S::broadcast(1));
