@@ -27,10 +27,7 @@ protected:
     }
 
     OptionProblem draw(gh_dtype dtype, int64_t batch, int64_t vocab, double deviation) {
-        OptionProblem problem = random_option_problem(random, dtype, batch, vocab, deviation);
-        randomize_options(random, problem);
-        problem.reduction = static_cast<gh_reduction>(uniform(random, 0, 2));
-        problem.outputs = Outputs::all(problem.reduction);
+        OptionProblem problem = random_full_problem(random, dtype, batch, vocab, deviation);
         problem.offset = uniform(random, 0, 3);
         return problem;
     }
