@@ -29,7 +29,11 @@ struct Avx2 {
     static Vector broadcast(float x) { return _mm256_set1_ps(x); }
     static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
     static Vector max(Vector a, Vector b) { return _mm256_max_ps(a, b); }
+    static Vector min(Vector a, Vector b) { return _mm256_min_ps(a, b); }
 
+    static Vector abs(Vector a) { return _mm256_andnot_ps(broadcast(-0.0f), a); }
+    static Vector select_less(Vector a, Vector b, Vector x, Vector y) { return _mm256_blendv_ps(y, x, less(a, b)); }
+    static bool all_less(Vector a, Vector b) { return _mm256_movemask_ps(less(a, b)) == 0xff; }
     static Vector copy_sign(Vector a, Vector b) { return _mm256_or_ps(a, _mm256_and_ps(b, broadcast(-0.0f))); }
 
     static float reduce_max(Vector v) {
@@ -84,6 +88,8 @@ struct Avx2 {
     }
 
 private:
+    static Vector less(Vector a, Vector b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+
     // From quarters of 64 bits that a shuffle within 128 bits has left as 0, 2, 1, 3.
     static Vector in_order(Vector v) {
         return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), _MM_SHUFFLE(3, 1, 2, 0)));

@@ -25,7 +25,11 @@ struct Avx512 {
     static Vector broadcast(float x) { return _mm512_set1_ps(x); }
     static Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
     static Vector max(Vector a, Vector b) { return _mm512_max_ps(a, b); }
+    static Vector min(Vector a, Vector b) { return _mm512_min_ps(a, b); }
 
+    static Vector abs(Vector a) { return _mm512_abs_ps(a); }
+    static Vector select_less(Vector a, Vector b, Vector x, Vector y) { return _mm512_mask_mov_ps(y, less(a, b), x); }
+    static bool all_less(Vector a, Vector b) { return less(a, b) == 0xffff; }
     static Vector copy_sign(Vector a, Vector b) { return _mm512_or_ps(a, _mm512_and_ps(b, broadcast(-0.0f))); }
 
     static float reduce_max(Vector v) { return _mm512_reduce_max_ps(v); }
@@ -77,6 +81,8 @@ struct Avx512 {
     }
 
 private:
+    static __mmask16 less(Vector a, Vector b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+
     static __m512i upper_half() { return _mm512_set1_epi32(static_cast<int>(0xffff0000)); }
 
     // Rounded to nearest even in the upper half of each word; the lower half is left dirty.

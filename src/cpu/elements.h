@@ -15,7 +15,10 @@
 //                       store() need cope with are quiet, with a payload that an element can hold.
 //   load_floats         of 2 * width floats, in the order that load() has for elements of another type
 //   broadcast, fma      fma(a, b, c) = a * b + c
-//   max(a, b)           b where a or b is NaN
+//   max(a, b), min      b where a or b is NaN
+//   abs(a)
+//   select_less(a, b, x, y)  x where a < b, else y
+//   all_less(a, b)      whether a < b everywhere
 //   copy_sign(a, b)     a >= 0 with the sign of b
 //   reduce_max          of one Vector's floats, none of them NaN
 //   Sum                 as many doubles as a Vector has floats: add(Vector), total()

@@ -1,6 +1,7 @@
 // The sweeps that write the gradient, over the logits or elsewhere.
 #pragma once
 
+#include "cpu/blocks.h"
 #include "cpu/elements.h"
 #include "cpu/vector_math.h"
 
@@ -23,21 +24,24 @@ inline float to_float(double value, double largest) {
     return static_cast<float>(value > largest ? largest : value < -largest ? -largest : value);
 }
 
-// Replaces each pair by what `convert` makes of it and of the weights there, if there are any; the last one is
-// completed.
+// Replaces each pair by what `convert` makes of its index, of it, and of the weights there, if there are any; the last
+// one is completed.
 template <class S, class T, class Convert>
-inline void convert_pairs(const void *from, void *to, int64_t count, const float *weights, const Convert &convert) {
+[[gnu::always_inline]] inline void convert_pairs(const void *from, void *to, int64_t count, const float *weights,
+                                                 const Convert &convert) {
     using Element = typename T::Element;
     const auto *x = static_cast<const Element *>(from);
     auto *y = static_cast<Element *>(to);
     const int64_t rest = count % pair_size<S>, whole = count - rest;
     for (int64_t i = 0; i < whole; i += pair_size<S>)
-        S::store(T{}, y + i, convert(S::load(T{}, x + i), weights == nullptr ? nullptr : weights + i));
+        S::store(T{}, y + i,
+                 convert(i / pair_size<S>, S::load(T{}, x + i), weights == nullptr ? nullptr : weights + i));
     if (rest == 0) return;
     Tail<S, T> tail(x + whole, rest);
     const auto v = S::load(T{}, tail.elements);
+    const auto last = [&](const float *weight) { return convert(whole / pair_size<S>, v, weight); };
     S::store(T{}, tail.elements,
-             weights == nullptr ? convert(v, nullptr) : convert(v, Tail<S, F32>(weights + whole, rest, 0).elements));
+             weights == nullptr ? last(nullptr) : last(Tail<S, F32>(weights + whole, rest, 0).elements));
     memcpy(y + whole, tail.elements, static_cast<size_t>(rest) * sizeof(Element));
 }
 
@@ -52,59 +56,85 @@ void exp_scale(const void *x, void *y, int64_t count, float max, double factor_v
     if (anchor_at_0) factor_value *= exp(power * ln2 - static_cast<double>(max));
     const auto factor = S::broadcast(to_float(factor_value, static_cast<double>(FLT_MAX)) * unbias(bias));
 
-    convert_pairs<S, T>(x, y, count, nullptr, [&](typename S::Pair v, const float *) {
+    convert_pairs<S, T>(x, y, count, nullptr, [&](int64_t, typename S::Pair v, const float *) {
         v.a = exp_biased<S, T::precise>(v.a - anchor, exponent) * factor;
         v.b = exp_biased<S, T::precise>(v.b - anchor, exponent) * factor;
         return v;
     });
 }
 
-template <class S, class T, class Difference>
-void gradient_by(const void *x, void *y, int64_t count, const LogitMap &map, float anchor, const GradientTerms &terms,
-                 const float *weights) {
-    const Difference difference(&map, anchor);
-    const float bias = bias_for(fmax(fabs(terms.factor), fabs(terms.slope)));
-    const Exponent<S> exponent(bias);
-    // Distances are taken for 116 at most, where the exponential is 0. Then factor + slope * distance must be finite.
-    const double largest = static_cast<double>(FLT_MAX) / 2;
-    const auto factor = S::broadcast(to_float(terms.factor, largest) * unbias(bias));
-    const auto minus_slope = S::broadcast(-to_float(terms.slope, largest / 128) * unbias(bias));
-    const auto minus_shift = S::broadcast(-to_float(terms.shift, largest));
-    const auto one = S::broadcast(1);
+// GradientTerms for the sweep: the gradient from x - anchor. `with_slope`: is the slope anything but 0?
+template <class S, class T, bool with_slope>
+struct GradientOf {
+    explicit GradientOf(const GradientTerms &terms)
+        : GradientOf(terms, bias_for(fmax(fabs(terms.factor), fabs(terms.slope)))) {}
 
-    const auto convert = [&](typename S::Vector logit, typename S::Vector weight) {
-        auto derivative = one;
-        typename S::Vector d;
-        if constexpr (Difference::has_slope)
-            d = difference(logit, derivative);
-        else
-            d = difference(logit);
-        d = S::max(exponent.lowest, d);
-        const auto terms_of_exp = exp_biased<S, T::precise>(d, exponent) * S::fma(minus_slope, d, factor);
-        const auto result = S::fma(minus_shift, weight, terms_of_exp);
-        if constexpr (Difference::has_slope) return result * derivative;
-        return result;
+    [[gnu::always_inline]] typename S::Vector operator()(typename S::Vector difference,
+                                                         typename S::Vector weight) const {
+        const auto d = with_slope ? S::max(exponent.lowest, difference) : difference;
+        const auto exp_factor = with_slope ? S::fma(minus_slope, d, factor) : factor;
+        return S::fma(minus_shift, weight, exp_biased<S, T::precise>(d, exponent) * exp_factor);
+    }
+
+private:
+    // Distances are taken for 116 at most, where the exponential is 0. Then factor + slope * distance must be finite.
+    static constexpr double largest = static_cast<double>(FLT_MAX) / 2;
+
+    GradientOf(const GradientTerms &terms, float bias)
+        : exponent(bias),
+          factor(S::broadcast(to_float(terms.factor, largest) * unbias(bias))),
+          minus_slope(S::broadcast(-to_float(terms.slope, largest / 128) * unbias(bias))),
+          minus_shift(S::broadcast(-to_float(terms.shift, largest))) {}
+
+    Exponent<S> exponent;
+    typename S::Vector factor, minus_slope, minus_shift;
+};
+
+template <class S, class T, bool with_slope>
+void gradient_by(const void *from, void *to, int64_t count, const LogitMap &map, float anchor,
+                 const GradientTerms &terms, const float *weights) {
+    const GradientOf<S, T, with_slope> gradient_of(terms);
+    const auto weights_at = [](const float *weight) __attribute__((always_inline)) {
+        const auto one = S::broadcast(1);
+        return weight == nullptr ? typename S::Pair{one, one} : S::load_floats(T{}, weight);
     };
-    convert_pairs<S, T>(x, y, count, weights, [&](typename S::Pair v, const float *weight) {
-        auto w = typename S::Pair{one, one};
-        if (weight != nullptr) w = S::load_floats(T{}, weight);
-        return typename S::Pair{convert(v.a, w.a), convert(v.b, w.b)};
-    });
+    if (map.softcap == 0) {
+        const Scaled<S> difference(&map, anchor);
+        const auto convert = [&](int64_t, typename S::Pair v, const float *weight) __attribute__((always_inline)) {
+            const auto d = difference(v), w = weights_at(weight);
+            return typename S::Pair{gradient_of(d.a, w.a), gradient_of(d.b, w.b)};
+        };
+        convert_pairs<S, T>(from, to, count, weights, convert);
+        return;
+    }
+    const Softcap<S> cap(&map);
+    const Softcapped<S> difference(anchor);
+    const auto *x = static_cast<const typename T::Element *>(from);
+    auto *y = static_cast<typename T::Element *>(to);
+    for (int64_t begin = 0; begin < count; begin += block_size<S>) {
+        const int64_t size = count - begin < block_size<S> ? count - begin : block_size<S>;
+        const CappedBlock<S, true> capped(Block<S, T>(x + begin, size, T::minus_infinity), cap);
+        const auto convert = [&](int64_t i, typename S::Pair, const float *weight) __attribute__((always_inline)) {
+            const auto d = difference(capped[i]), slope = capped.slope(i), w = weights_at(weight);
+            return typename S::Pair{gradient_of(d.a, w.a) * slope.a, gradient_of(d.b, w.b) * slope.b};
+        };
+        convert_pairs<S, T>(x + begin, y + begin, size, weights == nullptr ? nullptr : weights + begin, convert);
+    }
 }
 
 template <class S, class T>
 void gradient(const void *x, void *y, int64_t count, const LogitMap &map, float anchor, const GradientTerms &terms,
               const float *weights) {
-    if (map.softcap == 0)
-        gradient_by<S, T, Scaled<S>>(x, y, count, map, anchor, terms, weights);
+    if (terms.slope == 0)
+        gradient_by<S, T, false>(x, y, count, map, anchor, terms, weights);
     else
-        gradient_by<S, T, Softcapped<S>>(x, y, count, map, anchor, terms, weights);
+        gradient_by<S, T, true>(x, y, count, map, anchor, terms, weights);
 }
 
 template <class S, class T>
 void scale(void *x, int64_t count, float factor_value) {
     const auto factor = S::broadcast(factor_value);
-    convert_pairs<S, T>(x, x, count, nullptr, [&](typename S::Pair v, const float *) {
+    convert_pairs<S, T>(x, x, count, nullptr, [&](int64_t, typename S::Pair v, const float *) {
         v.a = v.a * factor;
         v.b = v.b * factor;
         return v;

@@ -63,7 +63,8 @@ struct Kernels {
     // `factor` beyond the range of float is taken for the nearest one in it.
     void (*exp_scale)(const void *x, void *y, int64_t count, float max, double factor);
 
-    // The gradient of any call; no element is above the anchor by much. `anchor` is a logit, or with a softcap an x.
+    // The gradient of any call; no element is above the anchor by much. `anchor` is a logit, or with a softcap an x,
+    // and no x is then taken for more.
     // Weights that are null are 1.
     void (*gradient)(const void *x, void *y, int64_t count, const LogitMap &map, float anchor,
                      const GradientTerms &terms, const float *weights);

@@ -23,7 +23,14 @@ struct Portable {
     static Vector broadcast(float x) { return Vector{x, x, x, x}; }
     static Vector fma(Vector a, Vector b, Vector c) { return a * b + c; }
     static Vector max(Vector a, Vector b) { return a > b ? a : b; }
+    static Vector min(Vector a, Vector b) { return a < b ? a : b; }
 
+    static Vector abs(Vector a) { return float_of(bits_of(a) & 0x7fffffff); }
+    static Vector select_less(Vector a, Vector b, Vector x, Vector y) { return a < b ? x : y; }
+    static bool all_less(Vector a, Vector b) {
+        const auto less = a < b;
+        return less[0] & less[1] & less[2] & less[3];
+    }
     static Vector copy_sign(Vector a, Vector b) { return float_of(bits_of(a) | (bits_of(b) & 0x80000000)); }
 
     static float reduce_max(Vector v) {

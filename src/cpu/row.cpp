@@ -32,7 +32,8 @@ float anchor_of(const LogitMap &map, float logit, double x) {
 ExpSum merge(const ExpSum &a, const ExpSum &b) {
     const ExpSum &high = a.max >= b.max ? a : b, &low = a.max >= b.max ? b : a;
     if (low.scale == 0) return high;
-    const double rise = high.x - low.x, factor = std::exp(-rise);
+    // With a softcap, the x of a smaller logit may be rounded to more.
+    const double rise = std::max(high.x - low.x, 0.0), factor = std::exp(-rise);
     return {high.max, high.x, high.scale + low.scale * factor,
             high.distance + factor * (low.distance + rise * low.scale)};
 }

@@ -1,109 +1,103 @@
 // The sweeps that read the logits: the sum of exponentials, and what some calls want besides.
 #pragma once
 
+#include "cpu/blocks.h"
 #include "cpu/elements.h"
 #include "cpu/vector_math.h"
 
 namespace gh::cpu {
 namespace {
 
-// ---- The sum of exponentials ----
-
-// Per pair of vectors, added: exp(-d) * 2^bias, and d times that.
+// The weights of two vectors' elements, added, and the weights times the elements' distances.
 template <class S>
-struct ExpPair {
-    typename S::Vector exps, distances;
+struct Weighted {
+    typename S::Vector weights, distances;
 
-    ExpPair operator+(const ExpPair &other) const { return {exps + other.exps, distances + other.distances}; }
+    Weighted operator+(const Weighted &other) const { return {weights + other.weights, distances + other.distances}; }
 };
 
-template <class S, class T, class Difference, bool with_distance>
-[[gnu::always_inline]] inline ExpPair<S> exp_pair(const typename T::Element *x, const Difference &difference,
-                                                  const Exponent<S> &exponent) {
-    const auto v = S::load(T{}, x);
-    auto a = difference(v.a), b = difference(v.b);
-    if constexpr (with_distance) {
-        // So that 0 times the distance is not NaN.
-        a = S::max(exponent.lowest, a);
-        b = S::max(exponent.lowest, b);
-    }
-    const auto exp_a = exp_biased<S, true>(a, exponent), exp_b = exp_biased<S, true>(b, exponent);
-    if constexpr (with_distance) return {exp_a + exp_b, S::broadcast(0) - (exp_a * a + exp_b * b)};
-    return {exp_a + exp_b, S::broadcast(0)};
-}
+// Adds up what `terms(i)` makes of each of `pairs` pairs. Only eight numbers at a time are added in fp32: a lane that
+// holds the largest number would lose a bit with every few small ones that are added to it.
+template <class S, bool with_weights, bool with_distances>
+struct WeightedSum {
+    typename S::Sum weights, distances;
 
-// Lets `sum` be relative to a larger maximum.
-template <class Difference>
+    template <class Terms>
+    void add_all(int64_t pairs, const Terms &terms) {
+        int64_t i = 0;
+        for (; pairs - i >= 4; i += 4) add((terms(i) + terms(i + 1)) + (terms(i + 2) + terms(i + 3)));
+        for (; i < pairs; i++) add(terms(i));
+    }
+
+private:
+    void add(const Weighted<S> &terms) {
+        if constexpr (with_weights) weights.add(terms.weights);
+        if constexpr (with_distances) distances.add(terms.distances);
+    }
+};
+
+// ---- The sum of exponentials ----
+
+// Lets `sum` be relative to a maximum that is not smaller.
+template <class Map>
 inline void raise(ExpSum &sum, const LogitMap *map, float max) {
-    const double x = Difference::x(map, max);
+    if (!(max > sum.max)) return;
+    const double x = Map::x(map, max), rise = fmax(x - sum.x, 0);  // see Softcapped
     if (sum.scale != 0) {
-        const double factor = exp(sum.x - x);
-        sum.distance = factor * (sum.distance + (x - sum.x) * sum.scale);
+        const double factor = exp(-rise);
+        sum.distance = factor * (sum.distance + rise * sum.scale);
         sum.scale *= factor;
     }
     sum.max = max;
     sum.x = x;
 }
 
-// Adds the exponentials of at most `block_pairs` pairs to `sum`, of which `at` gives the addresses. The block is read
-// twice, the second time from the nearest cache. Only eight numbers at a time are added in fp32: a lane that holds the
-// row's largest exponential would lose a bit with every few small ones that are added to it.
-constexpr int64_t block_pairs = 64;
-
-template <class S, class T, class Difference, bool with_distance, class At>
-inline void add_block(ExpSum &sum, const LogitMap *map, int64_t pairs, const At &at) {
+template <class S, class T>
+inline float max_of(const Block<S, T> &block) {
     auto max_a = S::broadcast(-FLT_MAX), max_b = max_a;
-    for (int64_t i = 0; i < pairs; i++) {
-        const auto v = S::load(T{}, at(i));
+    for (int64_t i = 0; i < block.pairs; i++) {
+        const auto v = block[i];
         max_a = S::max(v.a, max_a);
         max_b = S::max(v.b, max_b);
     }
-    const float block_max = S::reduce_max(S::max(max_a, max_b));
-    if (block_max > sum.max) raise<Difference>(sum, map, block_max);
-
-    const Difference difference(map, Difference::anchor_at(map, sum.max));
-    const Exponent<S> exponent(usual_bias);
-    const auto pair = [&](int64_t i) __attribute__((always_inline)) {
-        return exp_pair<S, T, Difference, with_distance>(at(i), difference, exponent);
-    };
-    typename S::Sum exps, distances;
-    const auto add = [&](const ExpPair<S> &terms) {
-        exps.add(terms.exps);
-        if constexpr (with_distance) distances.add(terms.distances);
-    };
-    int64_t i = 0;
-    for (; pairs - i >= 4; i += 4) add((pair(i) + pair(i + 1)) + (pair(i + 2) + pair(i + 3)));
-    for (; i < pairs; i++) add(pair(i));
-    sum.scale += exps.total();
-    if constexpr (with_distance) sum.distance += distances.total();
+    return S::reduce_max(S::max(max_a, max_b));
 }
 
-// The label's logit is left out by taking the pair that it is in from a copy, where it is -inf. So the other logits are
-// added in the same order wherever it is.
-template <class S, class T, class Difference, bool with_distance>
+// Adds exp(x - x of the maximum), and the distances times that.
+template <class S, bool with_distance, class Values, class Difference>
+inline void add_exps(ExpSum &sum, const Values &values, const Difference &difference) {
+    const Exponent<S> exponent(usual_bias);
+    WeightedSum<S, true, with_distance> block;
+    block.add_all(
+        values.pairs, [&](int64_t i) __attribute__((always_inline)) {
+            auto d = difference(values[i]);
+            if constexpr (with_distance) {
+                // So that 0 times the distance is not NaN.
+                d.a = S::max(exponent.lowest, d.a);
+                d.b = S::max(exponent.lowest, d.b);
+            }
+            const auto a = exp_biased<S, true>(d.a, exponent), b = exp_biased<S, true>(d.b, exponent);
+            return Weighted<S>{a + b, with_distance ? S::fma(a, d.a, b * d.b) : S::broadcast(0)};
+        });
+    sum.scale += block.weights.total();
+    if constexpr (with_distance) sum.distance -= block.distances.total();
+}
+
+// The label's logit is left out by being -inf in a copy. So the other logits are added in the same order wherever it
+// is.
+template <class S, class T, class Map, bool with_distance>
 ExpSum exp_sum_by(const void *data, int64_t count, int64_t label, const LogitMap *map) {
-    using Element = typename T::Element;
-    constexpr int64_t block_size = block_pairs * pair_size<S>;
-    const auto *x = static_cast<const Element *>(data);
-    ExpSum sum{-FLT_MAX, Difference::x(map, -FLT_MAX), 0, 0};
-    const int64_t rest = count % pair_size<S>, whole = count - rest;
-    for (int64_t begin = 0; begin < whole; begin += block_size) {
-        const int64_t pairs = (whole - begin < block_size ? whole - begin : block_size) / pair_size<S>;
-        const auto at = [&](int64_t i) { return x + begin + i * pair_size<S>; };
-        if (label < begin || label >= begin + pairs * pair_size<S>) {
-            add_block<S, T, Difference, with_distance>(sum, map, pairs, at);
-            continue;
-        }
-        const int64_t label_pair = (label - begin) / pair_size<S>;
-        Tail<S, T> copy(at(label_pair), pair_size<S>);
-        copy.elements[(label - begin) % pair_size<S>] = T::minus_infinity;
-        add_block<S, T, Difference, with_distance>(sum, map, pairs,
-                                                   [&](int64_t i) { return i == label_pair ? copy.elements : at(i); });
-    }
-    if (rest != 0) {
-        Tail<S, T> tail(x + whole, rest);
-        if (label >= whole && label < count) tail.elements[label - whole] = T::minus_infinity;
-        add_block<S, T, Difference, with_distance>(sum, map, 1, [&](int64_t) { return tail.elements; });
+    const auto *x = static_cast<const typename T::Element *>(data);
+    ExpSum sum{-FLT_MAX, Map::x(map, -FLT_MAX), 0, 0};
+    for (int64_t begin = 0; begin < count; begin += block_size<S>) {
+        const int64_t size = count - begin < block_size<S> ? count - begin : block_size<S>;
+        const Block<S, T> block(x + begin, size, T::minus_infinity, label - begin);
+        raise<Map>(sum, map, max_of(block));
+        if constexpr (Map::caps)
+            add_exps<S, with_distance>(sum, CappedBlock<S, false>(block, Softcap<S>(map)),
+                                       Softcapped<S>(static_cast<float>(sum.x)));
+        else
+            add_exps<S, with_distance>(sum, block, Map(map, sum.max));
     }
     constexpr double unbias = static_cast<double>(usual_unbias);
     sum.scale *= unbias;
@@ -111,10 +105,10 @@ ExpSum exp_sum_by(const void *data, int64_t count, int64_t label, const LogitMap
     return sum;
 }
 
-template <class S, class T, class Difference>
+template <class S, class T, class Map>
 ExpSum exp_sum_with(const void *x, int64_t count, int64_t label, const LogitMap *map, bool with_distance) {
-    return with_distance ? exp_sum_by<S, T, Difference, true>(x, count, label, map)
-                         : exp_sum_by<S, T, Difference, false>(x, count, label, map);
+    return with_distance ? exp_sum_by<S, T, Map, true>(x, count, label, map)
+                         : exp_sum_by<S, T, Map, false>(x, count, label, map);
 }
 
 template <class S, class T>
@@ -126,58 +120,72 @@ ExpSum exp_sum(const void *x, int64_t count, int64_t label, const LogitMap *map,
 
 // ---- The distance from the maximum, for label smoothing ----
 
-template <class S>
-struct WeightedSum {
-    typename S::Sum weights, distances;
+// A sixteenth of each distance is added, so that the sum of eight is finite where they are.
+constexpr float distance_part = 0x1p-4f;
 
-    // A difference of infinity comes to nothing if its weight is 0.
-    void add(typename S::Vector weight, typename S::Vector difference) {
-        const auto zero = S::broadcast(0), product = weight * difference;
-        weights.add(weight);
-        distances.add(S::max(zero - product, zero) - S::max(product, zero));
-    }
-};
+// How far the values are below the anchor. Weights are in the order of T's elements.
+template <class S, class T, bool with_weights, class Values>
+inline void add_distances(WeightedSum<S, with_weights, true> &sum, const Values &values, float anchor,
+                          const Block<S, F32> *weights) {
+    const auto zero = S::broadcast(0), one = S::broadcast(1);
+    const auto minus_part = S::broadcast(-distance_part), part_of_anchor = S::broadcast(anchor * distance_part);
+    const auto weighted = [&](typename S::Vector weight, typename S::Vector value) __attribute__((always_inline)) {
+        const auto distance = S::fma(minus_part, value, part_of_anchor);
+        if constexpr (!with_weights) return distance;
+        // A distance of infinity comes to nothing if its weight is 0.
+        const auto product = weight * distance;
+        return S::max(product, zero) - S::max(zero - product, zero);
+    };
+    sum.add_all(
+        values.pairs, [&](int64_t i) __attribute__((always_inline)) {
+            const auto v = values[i];
+            auto w = typename S::Pair{one, one};
+            if constexpr (with_weights) w = S::load_floats(T{}, weights->elements + i * pair_size<S>);
+            return Weighted<S>{w.a + w.b, weighted(w.a, v.a) + weighted(w.b, v.b)};
+        });
+}
 
-template <class S, class T, class Difference>
+template <class S, class T, bool with_weights>
 WeightedDistance weighted_distance_by(const void *data, int64_t count, float max, const LogitMap &map,
                                       const float *weights) {
     const auto *x = static_cast<const typename T::Element *>(data);
-    const Difference difference(&map, Difference::anchor_at(&map, max));
-    const auto one = S::broadcast(1);
-    WeightedSum<S> sum;
-    const auto add = [&](const typename T::Element *elements, const float *weight) {
-        const auto v = S::load(T{}, elements);
-        auto w = typename S::Pair{one, one};
-        if (weight != nullptr) w = S::load_floats(T{}, weight);
-        sum.add(w.a, difference.half(v.a));
-        sum.add(w.b, difference.half(v.b));
-    };
-    const int64_t rest = count % pair_size<S>, whole = count - rest;
-    for (int64_t i = 0; i < whole; i += pair_size<S>) add(x + i, weights == nullptr ? nullptr : weights + i);
-    double padding = 0;
-    if (rest != 0) {
-        const Tail<S, T> tail(x + whole, rest, max);
-        if (weights == nullptr) {
-            add(tail.elements, nullptr);
-            padding = static_cast<double>(pair_size<S> - rest);
+    typename T::Element padding;
+    store_one<S, T>(&padding, max);
+    WeightedSum<S, with_weights, true> sum;
+    for (int64_t begin = 0; begin < count; begin += block_size<S>) {
+        const int64_t size = count - begin < block_size<S> ? count - begin : block_size<S>;
+        const Block<S, T> block(x + begin, size, padding);
+        const auto add = [&](const Block<S, F32> *block_weights) {
+            if (map.softcap == 0) {
+                add_distances<S, T>(sum, block, max, block_weights);
+            } else {
+                const float anchor = static_cast<float>(Softcapped<S>::x(&map, max));
+                add_distances<S, T>(sum, CappedBlock<S, false>(block, Softcap<S>(&map)), anchor, block_weights);
+            }
+        };
+        if constexpr (with_weights) {
+            const Block<S, F32> block_weights(weights + begin, size, 0);
+            add(&block_weights);
         } else {
-            add(tail.elements, Tail<S, F32>(weights + whole, rest, 0).elements);
+            add(nullptr);
         }
     }
-    return {sum.weights.total() - padding, 2 * sum.distances.total()};
+    const double scale = (map.softcap == 0 ? static_cast<double>(map.scale) : 1) / static_cast<double>(distance_part);
+    return {with_weights ? sum.weights.total() : static_cast<double>(count), scale * sum.distances.total()};
 }
 
 template <class S, class T>
 WeightedDistance weighted_distance(const void *x, int64_t count, float max, const LogitMap &map, const float *weights) {
-    return map.softcap == 0 ? weighted_distance_by<S, T, Scaled<S>>(x, count, max, map, weights)
-                            : weighted_distance_by<S, T, Softcapped<S>>(x, count, max, map, weights);
+    return weights == nullptr ? weighted_distance_by<S, T, false>(x, count, max, map, nullptr)
+                              : weighted_distance_by<S, T, true>(x, count, max, map, weights);
 }
 
 // ---- The index of the maximum ----
 
 template <class S, class T>
 int64_t find(const void *data, int64_t count, float value) {
-    const auto *x = static_cast<const typename T::Element *>(data);
+    using Element = typename T::Element;
+    const auto *x = static_cast<const Element *>(data);
     const auto largest = [&](int64_t i) {
         const auto v = S::load(T{}, x + i);
         return S::max(v.a, v.b);
@@ -190,7 +198,11 @@ int64_t find(const void *data, int64_t count, float value) {
                                 S::max(largest(i + 2 * pair_size<S>), largest(i + 3 * pair_size<S>)))) < value)
         i += step;
     while (count - i >= pair_size<S> && S::reduce_max(largest(i)) < value) i += pair_size<S>;
-    while (i < count && load_one<S, T>(x + i) != value) i++;
+    // As elements, of which only the zeros are equal without being the same.
+    Element wanted[2];
+    store_one<S, T>(&wanted[0], value);
+    store_one<S, T>(&wanted[1], value == 0 ? -value : value);
+    while (i < count && x[i] != wanted[0] && x[i] != wanted[1]) i++;
     return i;
 }
 

@@ -21,7 +21,7 @@ struct Reduced {
 };
 
 template <class S, bool precise>
-inline Reduced<S> reduce(typename S::Vector x) {
+[[gnu::always_inline]] inline Reduced<S> reduce(typename S::Vector x) {
     const auto k_plus_magic = S::fma(x, S::broadcast(static_cast<float>(1 / ln2)), S::broadcast(magic));
     const auto k = k_plus_magic - S::broadcast(magic);
     typename S::Vector r, p;
@@ -66,74 +66,107 @@ struct Exponent {
 
 // exp(x - max) * exp(rest) * 2^bias, from x - anchor; NaN for NaN.
 template <class S, bool precise>
-inline typename S::Vector exp_biased(typename S::Vector x, const Exponent<S> &exponent) {
+[[gnu::always_inline]] inline typename S::Vector exp_biased(typename S::Vector x, const Exponent<S> &exponent) {
     x = S::clamp(x, exponent.lowest);
     const Reduced<S> reduced = reduce<S, precise>(x);
     const auto exp_r = S::fma(reduced.p, reduced.r, S::broadcast(1));
     return S::power_of_two(exp_r, reduced.k_plus_magic, exponent.zero, x, exponent.lowest);
 }
 
-// softcap * tanh(a) with a = scale / softcap * logit, and its derivative by scale * logit, 1 - tanh^2. With
-// e = exp(-2 |a|)
-//
-//     tanh = (1 - e) / (1 + e),  1 - tanh^2 = 4 e / (1 + e)^2
-//
-// and 1 - e is made from exp(r) - 1, so that nothing cancels: the error is a few units in the last place of either,
-// for the derivative plus that of the exponent, 2^-22 |a|. A derivative below 2^-125 is 0.
+// softcap * tanh(a) with a = scale / softcap * logit, and its derivative by scale * logit, 1 - tanh^2.
 template <class S>
 struct Capped {
     typename S::Vector x, slope;
 };
 
 template <class S>
-inline Capped<S> cap(typename S::Vector logit, typename S::Vector to_unit, typename S::Vector softcap) {
-    const auto one = S::broadcast(1), lowest = S::broadcast(-127 * static_cast<float>(ln2));
-    const auto above_infinity = S::max(S::broadcast(-FLT_MAX), logit);  // whose product with 0 would be NaN
-    const auto a = above_infinity * to_unit;
-    const auto x = S::max(lowest, S::broadcast(-2) * S::max(a, S::broadcast(0) - a));
-    const Reduced<S> reduced = reduce<S, true>(x);
-    const auto power = S::power_of_two(one, reduced.k_plus_magic, S::broadcast(magic), x, lowest);
-    const auto exp_r_minus_1 = reduced.r * reduced.p;
-    const auto e = S::fma(power, exp_r_minus_1, power);
-    const auto one_minus_e = (one - power) - power * exp_r_minus_1;
-    const auto inverse = one / (one + e);
-    const auto magnitude = softcap * (one_minus_e * inverse);
-    // 0 for a finite logit, -inf for -inf: a class that is masked out remains so. NaN for NaN and +inf.
-    const auto not_finite = logit - above_infinity;
-    return {S::copy_sign(magnitude, logit) + not_finite, S::broadcast(4) * (e * inverse) * inverse};
-}
+struct Softcap {
+    explicit Softcap(const LogitMap *map)
+        : to_unit(S::broadcast(to_unit_of(map))),
+          softcap(S::broadcast(map->softcap)),
+          near_limit(S::broadcast(1 / to_unit_of(map))) {}
 
-// From logits to x - max, in the three ways that x is made of a logit. `anchor` is the largest logit; with a softcap,
-// the largest x.
+    // Formed first: the logit times the scale may be beyond fp32 where this is not.
+    static float to_unit_of(const LogitMap *map) {
+        const float quotient = map->scale / map->softcap;
+        return quotient < FLT_MAX ? quotient : FLT_MAX;
+    }
+
+    // For |a| < 1: a times a minimax polynomial in a^2, relative error below 6e-8. A sum of few terms would lose the
+    // relative accuracy of a small tanh if it did not start with 1.
+    Capped<S> near(typename S::Vector logit) const {
+        const auto one = S::broadcast(1), a = logit * to_unit, square = a * a;
+        auto p = S::fma(square, S::broadcast(0x1.153436p-10f), S::broadcast(-0x1.9a1154p-8f));
+        p = S::fma(p, square, S::broadcast(0x1.4d89d2p-6f));
+        p = S::fma(p, square, S::broadcast(-0x1.b640dep-5f));
+        p = S::fma(p, square, S::broadcast(0x1.10ecaap-3f));
+        p = S::fma(p, square, S::broadcast(-0x1.55546cp-2f));
+        const auto tanh = a * S::fma(p, square, one);
+        return {softcap * tanh, one - tanh * tanh};
+    }
+
+    // Elsewhere with e = exp(-2 |a|), so that the derivative has no cancellation:
+    //
+    //     tanh = 2 / (1 + e) - 1,  1 - tanh^2 = 4 e / (1 + e)^2
+    //
+    // A derivative below 2^-125 is 0.
+    Capped<S> operator()(typename S::Vector logit) const {
+        const auto one = S::broadcast(1), two = S::broadcast(2), lowest = S::broadcast(-127 * static_cast<float>(ln2));
+        const auto magnitude = S::abs(logit);
+        const auto above_infinity = S::max(S::broadcast(-FLT_MAX), logit);  // whose product with 0 would be NaN
+        const auto x = S::clamp(S::broadcast(-2) * (S::abs(above_infinity) * to_unit), lowest);
+        const Reduced<S> reduced = reduce<S, false>(x);
+        const auto exp_r = S::fma(reduced.p, reduced.r, one);
+        const auto e = S::power_of_two(exp_r, reduced.k_plus_magic, S::broadcast(magic), x, lowest);
+        const auto inverse = one / (one + e);
+        // 0 for a finite logit, -inf for -inf: a class that is masked out remains so. NaN for NaN and +inf.
+        const auto not_finite = logit - above_infinity;
+        const auto far = S::copy_sign(softcap * S::fma(two, inverse, S::broadcast(-1)), logit) + not_finite;
+        const auto far_slope = S::broadcast(4) * (e * inverse) * inverse;
+        const Capped<S> near_0 = near(logit);
+        return {S::select_less(magnitude, near_limit, near_0.x, far),
+                S::select_less(magnitude, near_limit, near_0.slope, far_slope)};
+    }
+
+    struct Pair {
+        Capped<S> a, b;
+    };
+    // The same for two vectors, and quicker if all in them is near.
+    Pair operator()(typename S::Pair logits) const {
+        if (S::all_less(S::max(S::abs(logits.a), S::abs(logits.b)), near_limit))
+            return {near(logits.a), near(logits.b)};
+        return {(*this)(logits.a), (*this)(logits.b)};
+    }
+
+    typename S::Vector to_unit, softcap, near_limit;
+};
+
+// From logits to x - max, in the three ways that x is made of a logit. The anchor is the largest logit; with a softcap,
+// the largest x, and its differences are of what the cap has already made.
 //
 // Scaling the difference instead of the logits leaves it exact for logits that are near each other.
 template <class S>
 struct Plain {
-    static constexpr bool has_slope = false;
+    static constexpr bool caps = false;
     explicit Plain(const LogitMap *, float anchor_value) : anchor(S::broadcast(anchor_value)) {}
     static double x(const LogitMap *, float logit) { return static_cast<double>(logit); }
-    static float anchor_at(const LogitMap *, float logit) { return logit; }
 
-    typename S::Vector operator()(typename S::Vector logit) const { return logit - anchor; }
+    typename S::Pair operator()(typename S::Pair logits) const { return {logits.a - anchor, logits.b - anchor}; }
 
     typename S::Vector anchor;
 };
 
 template <class S>
 struct Scaled {
-    static constexpr bool has_slope = false;
+    static constexpr bool caps = false;
     Scaled(const LogitMap *map, float anchor_value)
         : anchor(S::broadcast(anchor_value)), scale(S::broadcast(map->scale)) {}
     static double x(const LogitMap *map, float logit) {
         return static_cast<double>(map->scale) * static_cast<double>(logit);
     }
-    static float anchor_at(const LogitMap *, float logit) { return logit; }
 
-    typename S::Vector operator()(typename S::Vector logit) const { return (logit - anchor) * scale; }
-    // Half of it, which cannot overflow in fp32 unless the scale makes it.
-    typename S::Vector half(typename S::Vector logit) const {
-        const auto half = S::broadcast(0.5f);
-        return (logit * half - anchor * half) * scale;
+    typename S::Pair operator()(typename S::Pair logits) const {
+        return {(logits.a - anchor) * scale, (logits.b - anchor) * scale};
     }
 
     typename S::Vector anchor, scale;
@@ -141,32 +174,20 @@ struct Scaled {
 
 template <class S>
 struct Softcapped {
-    static constexpr bool has_slope = true;
-    Softcapped(const LogitMap *map, float anchor_value)
-        : anchor(S::broadcast(anchor_value)), to_unit(to_unit_of(map)), softcap(S::broadcast(map->softcap)) {}
-    static double x(const LogitMap *map, float logit) { return static_cast<double>(anchor_at(map, logit)); }
-    static float anchor_at(const LogitMap *map, float logit) {
-        return cap<S>(S::broadcast(logit), to_unit_of(map), S::broadcast(map->softcap)).x[0];
-    }
-    // Formed first: the logit times the scale may be beyond fp32 where this is not.
-    static typename S::Vector to_unit_of(const LogitMap *map) {
-        const float quotient = map->scale / map->softcap;
-        return S::broadcast(quotient < FLT_MAX ? quotient : FLT_MAX);
+    static constexpr bool caps = true;
+    explicit Softcapped(float anchor_value) : anchor(S::broadcast(anchor_value)) {}
+    static double x(const LogitMap *map, float logit) {
+        return static_cast<double>(Softcap<S>(map)(S::broadcast(logit)).x[0]);
     }
 
-    typename S::Vector operator()(typename S::Vector logit) const { return cap<S>(logit, to_unit, softcap).x - anchor; }
-    typename S::Vector operator()(typename S::Vector logit, typename S::Vector &slope) const {
-        const Capped<S> capped = cap<S>(logit, to_unit, softcap);
-        slope = capped.slope;
-        return capped.x - anchor;
+    // The x of a smaller logit may be rounded to more than that of the largest: with an enormous cap, to so much more
+    // that its exponential would be infinite.
+    typename S::Pair operator()(typename S::Pair capped) const {
+        const auto zero = S::broadcast(0);
+        return {S::min(zero, capped.a - anchor), S::min(zero, capped.b - anchor)};
     }
 
-    typename S::Vector half(typename S::Vector logit) const {
-        const auto half = S::broadcast(0.5f);
-        return cap<S>(logit, to_unit, softcap).x * half - anchor * half;
-    }
-
-    typename S::Vector anchor, to_unit, softcap;
+    typename S::Vector anchor;
 };
 
 }  // namespace

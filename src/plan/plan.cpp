@@ -228,10 +228,6 @@ Plan plan_cross_entropy(const Shape &shape, const DeviceProperties &device) {
     return plan_block_row(shape, device);
 }
 
-Plan plan_ring_of_team(const Shape &shape, const DeviceProperties &device, int cluster_blocks, int team_warps) {
-    return plan_ring(shape, team_of(cluster_blocks, team_warps, device), device);
-}
-
 // A team is no larger than a row has vectors, and at most a warp.
 ScalePlan plan_scale(int element_bytes, int64_t rows, int64_t row_elements, const DeviceProperties &device) {
     const int64_t vectors = row_elements / (16 / element_bytes);

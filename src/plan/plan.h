@@ -64,11 +64,6 @@ int max_totals(const DeviceProperties &device);
 
 Plan plan_cross_entropy(const Shape &shape, const DeviceProperties &device);
 
-// The ring in which `team_warps` warps of every one of `cluster_blocks` blocks share a row, whether or not that suits
-// the shape: to measure what plan_cross_entropy turns down. The device must run such clusters; with more than one block
-// to a cluster, all ring_warps share a row.
-Plan plan_ring_of_team(const Shape &shape, const DeviceProperties &device, int cluster_blocks, int team_warps);
-
 // ---- Scaling a gradient ----
 
 struct ScalePlan {

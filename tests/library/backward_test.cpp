@@ -5,17 +5,15 @@
 #include <vector>
 
 #include "engine.h"
+#include "of_every_dtype.h"
 #include "option_call.h"
 #include "option_check.h"
 
 namespace test {
 namespace {
 
-class Backward : public ::testing::TestWithParam<gh_dtype> {
+class Backward : public OfEveryDtype {
 protected:
-    Random random = make_random();
-    const gh_dtype dtype = GetParam();
-
     OptionProblem draw(int64_t batch, int64_t vocab) {
         constexpr double deviations[] = {0.1, 1, 10};
         OptionProblem problem = random_option_problem(random, dtype, batch, vocab, deviations[uniform(random, 0, 2)]);
@@ -23,8 +21,7 @@ protected:
         problem.reduction = static_cast<gh_reduction>(uniform(random, 0, 2));
         problem.offset = problem.dlogits_offset = uniform(random, 0, 3);
         problem.padding = problem.dlogits_padding = 3 * uniform(random, 0, 2);
-        for (int64_t &label : problem.labels)
-            if (uniform(random, 0, 5) == 0) label = problem.ignore_index;
+        ignore_one_in(random, 6, problem);
         return problem;
     }
 
@@ -44,11 +41,7 @@ protected:
     }
 };
 
-std::string param_name(const ::testing::TestParamInfo<gh_dtype> &info) {
-    return dtype_name(info.param);
-}
-
-INSTANTIATE_TEST_SUITE_P(All, Backward, ::testing::ValuesIn(all_dtypes), param_name);
+INSTANTIATE_OF_EVERY_DTYPE(Backward);
 
 constexpr int64_t shapes[][2] = {{9, 1}, {30, 2}, {17, 33}, {20, 1000}, {6, 4096}, {3, 50257}, {1, 200003}};
 

@@ -48,4 +48,18 @@ private:
     int previous_ = 0;
 };
 
+// Captures what `body` puts on the engine's stream.
+template <typename Body>
+cudaGraphExec_t capture(Body body, cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal) {
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    CUDA_CHECK(cudaStreamBeginCapture(engine().stream(), mode));
+    body();
+    // An operation that capture forbids would have invalidated it, and this fails.
+    CUDA_CHECK(cudaStreamEndCapture(engine().stream(), &graph));
+    CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    CUDA_CHECK(cudaGraphDestroy(graph));
+    return executable;
+}
+
 }  // namespace test

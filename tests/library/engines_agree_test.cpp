@@ -8,17 +8,14 @@
 
 #include "check.h"
 #include "cuda.h"
+#include "of_every_dtype.h"
 
 namespace test {
 namespace {
 
-class EnginesAgree : public ::testing::TestWithParam<gh_dtype> {};
+class EnginesAgree : public OfEveryDtype {};
 
-std::string param_name(const ::testing::TestParamInfo<gh_dtype> &info) {
-    return dtype_name(info.param);
-}
-
-INSTANTIATE_TEST_SUITE_P(All, EnginesAgree, ::testing::ValuesIn(all_dtypes), param_name);
+INSTANTIATE_OF_EVERY_DTYPE(EnginesAgree);
 
 // Both engines stay within the oracle's error (see oracle.h), so they differ by twice that at most. For
 // the error's D, the mean distance from the maximum, the oracle's rows are not needed: it is the entropy
@@ -62,13 +59,10 @@ void compare(const Problem &problem) {
 }
 
 TEST_P(EnginesAgree, OnLargeRandomProblems) {
-    Random random = make_random();
-    const gh_dtype dtype = GetParam();
     for (const auto &shape : {std::pair<int64_t, int64_t>{150, 128256}, {301, 50257}, {4000, 4096}, {30000, 257}}) {
         Problem problem = random_problem(random, dtype, shape.first, shape.second);
         problem.offset = uniform(random, 0, 7);
-        for (int64_t &label : problem.labels)
-            if (uniform(random, 0, 9) == 0) label = problem.ignore_index;
+        ignore_one_in(random, 10, problem);
         compare(problem);
     }
 }

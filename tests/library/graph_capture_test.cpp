@@ -13,18 +13,9 @@ class GraphCapture : public ::testing::TestWithParam<cudaStreamCaptureMode> {
 protected:
     Random random = make_random();
 
-    // Captures what `body` puts on the engine's stream.
     template <typename Body>
-    cudaGraphExec_t capture(Body body) {
-        cudaGraph_t graph = nullptr;
-        cudaGraphExec_t executable = nullptr;
-        CUDA_CHECK(cudaStreamBeginCapture(engine().stream(), GetParam()));
-        body();
-        // An operation that capture forbids would have invalidated it, and this fails.
-        CUDA_CHECK(cudaStreamEndCapture(engine().stream(), &graph));
-        CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
-        CUDA_CHECK(cudaGraphDestroy(graph));
-        return executable;
+    cudaGraphExec_t capture_in_mode(Body body) {
+        return capture(body, GetParam());
     }
 };
 
@@ -50,7 +41,7 @@ TEST_P(GraphCapture, ReplaysAddUpOnFreshLogits) {
             Problem problem = random_problem(random, dtype, shape[0], shape[1]);
             Placed placed(problem);
             gh_status status = -1;
-            cudaGraphExec_t graph = capture([&] { status = call(placed.arguments); });
+            cudaGraphExec_t graph = capture_in_mode([&] { status = call(placed.arguments); });
             ASSERT_EQ(status, GH_SUCCESS) << gh_last_error();
             EXPECT_TRUE(placed.unchanged()) << "capturing already ran something";
             for (int replay = 0; replay < 2; replay++) {
@@ -71,7 +62,7 @@ TEST_P(GraphCapture, SeveralCallsInOneGraph) {
     const Problem first = random_problem(random, GH_DTYPE_BF16, 20, 5000);
     const Problem second = random_problem(random, GH_DTYPE_F32, 7, 333);
     Placed one(first), two(second);
-    cudaGraphExec_t graph = capture([&] {
+    cudaGraphExec_t graph = capture_in_mode([&] {
         EXPECT_EQ(call(one.arguments), GH_SUCCESS) << gh_last_error();
         EXPECT_EQ(call(two.arguments), GH_SUCCESS) << gh_last_error();
     });
@@ -87,7 +78,7 @@ TEST_P(GraphCapture, ARefusedCallDoesNotInvalidateTheCapture) {
     Placed placed(problem);
     Arguments wrong = placed.arguments;
     wrong.z_sum = wrong.ce_sum;
-    cudaGraphExec_t graph = capture([&] {
+    cudaGraphExec_t graph = capture_in_mode([&] {
         EXPECT_EQ(call(wrong), GH_ERROR_OVERLAP) << gh_last_error();
         EXPECT_EQ(call(placed.arguments), GH_SUCCESS) << gh_last_error();
     });

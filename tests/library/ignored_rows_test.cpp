@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "engine.h"
+#include "of_every_dtype.h"
 
 namespace test {
 namespace {
@@ -13,11 +14,8 @@ namespace {
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 constexpr double inf = std::numeric_limits<double>::infinity();
 
-class IgnoredRows : public ::testing::TestWithParam<gh_dtype> {
+class IgnoredRows : public OfEveryDtype {
 protected:
-    Random random = make_random();
-    const gh_dtype dtype = GetParam();
-
     // Marks the rows that `chosen` names as ignored and fills them with `value`.
     template <typename Chosen>
     void ignore(Problem &problem, double value, Chosen chosen) {
@@ -33,11 +31,7 @@ protected:
     }
 };
 
-std::string param_name(const ::testing::TestParamInfo<gh_dtype> &info) {
-    return dtype_name(info.param);
-}
-
-INSTANTIATE_TEST_SUITE_P(All, IgnoredRows, ::testing::ValuesIn(all_dtypes), param_name);
+INSTANTIATE_OF_EVERY_DTYPE(IgnoredRows);
 
 constexpr int64_t indices[] = {-100, -1, 0, 3, INT64_MIN, INT64_MAX};
 

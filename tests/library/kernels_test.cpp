@@ -18,6 +18,7 @@
 #include "cuda/device.h"
 #include "cuda/launch.h"
 #include "engine.h"
+#include "of_every_dtype.h"
 #include "option_call.h"
 #include "option_check.h"
 #include "plan/plan.h"
@@ -134,19 +135,13 @@ Problem varied_problem(Random &random, gh_dtype dtype, int64_t batch, int64_t vo
     return problem;
 }
 
-class Kernels : public ::testing::TestWithParam<gh_dtype> {
+class Kernels : public OfEveryDtype {
 protected:
-    Random random = make_random();
-    const gh_dtype dtype = GetParam();
     const int element_bytes = static_cast<int>(element_size(dtype));
     const int64_t per_vector = 16 / element_bytes;
 };
 
-std::string param_name(const ::testing::TestParamInfo<gh_dtype> &info) {
-    return dtype_name(info.param);
-}
-
-INSTANTIATE_TEST_SUITE_P(All, Kernels, ::testing::ValuesIn(all_dtypes), param_name);
+INSTANTIATE_OF_EVERY_DTYPE(Kernels);
 
 // ---- block_row -----------------------------------------------------------------------------------
 
@@ -501,11 +496,8 @@ private:
 };
 
 OptionProblem varied_option_problem(Random &random, gh_dtype dtype, int64_t batch, int64_t vocab, gh::Terms terms) {
-    OptionProblem problem = random_option_problem(random, dtype, batch, vocab, uniform(random, 0, 1) ? 1 : 5);
-    randomize_options(random, problem);
+    OptionProblem problem = random_full_problem(random, dtype, batch, vocab, uniform(random, 0, 1) ? 1 : 5);
     problem.softcap = terms == gh::Terms::capped ? random_floats(random, 1, 2, 40)[0] : 0;
-    problem.reduction = static_cast<gh_reduction>(uniform(random, 0, 2));
-    problem.outputs = Outputs::all(problem.reduction);
     problem.with_workspace = uniform(random, 0, 1);
     problem.padding = uniform(random, 0, 1) * uniform(random, 1, 20);
     ignore_some(random, problem);

@@ -5,19 +5,16 @@
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
-#include <string>
 
 #include "check.h"
 #include "engine.h"
+#include "of_every_dtype.h"
 
 namespace test {
 namespace {
 
-class Labels : public ::testing::TestWithParam<gh_dtype> {
+class Labels : public OfEveryDtype {
 protected:
-    Random random = make_random();
-    const gh_dtype dtype = GetParam();
-
     void expect_refused(const Problem &problem, int64_t row) {
         Placed placed(problem);
         ASSERT_EQ(call(placed.arguments), GH_ERROR_LABEL_OUT_OF_RANGE) << problem.describe();
@@ -39,11 +36,7 @@ protected:
     }
 };
 
-std::string param_name(const ::testing::TestParamInfo<gh_dtype> &info) {
-    return dtype_name(info.param);
-}
-
-INSTANTIATE_TEST_SUITE_P(All, Labels, ::testing::ValuesIn(all_dtypes), param_name);
+INSTANTIATE_OF_EVERY_DTYPE(Labels);
 
 TEST_P(Labels, OutOfRange) {
     for (int64_t vocab : {1, 7, 1000, 8193})

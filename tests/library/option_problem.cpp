@@ -77,6 +77,14 @@ OptionProblem random_option_problem(Random &random, gh_dtype dtype, int64_t batc
     return problem;
 }
 
+OptionProblem random_full_problem(Random &random, gh_dtype dtype, int64_t batch, int64_t vocab, double deviation) {
+    OptionProblem problem = random_option_problem(random, dtype, batch, vocab, deviation);
+    randomize_options(random, problem);
+    problem.reduction = static_cast<gh_reduction>(uniform(random, 0, 2));
+    problem.outputs = Outputs::all(problem.reduction);
+    return problem;
+}
+
 void randomize_options(Random &random, OptionProblem &problem) {
     auto chance = [&] { return uniform(random, 0, 1) == 1; };
     auto real = [&](double lowest, double highest) { return random_floats(random, 1, lowest, highest)[0]; };
@@ -93,7 +101,8 @@ void randomize_options(Random &random, OptionProblem &problem) {
 }
 
 OptionProblem random_extreme_problem(Random &random, gh_dtype dtype, int64_t vocab, const Extreme &extreme) {
-    // Not so large that tanh is 1 in fp32: which of the largest are then equal, and share the probability, is left open.
+    // Not so large that tanh is 1 in fp32: which of the largest are then equal, and share the probability, is left
+    // open.
     OptionProblem problem = random_option_problem(random, dtype, 6, vocab, 0.5);
     for (int64_t i = 2; i < problem.batch; i++) problem.fill(i, 0);
     problem.set(3, uniform(random, 0, vocab - 1), 1.5);

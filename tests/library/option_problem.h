@@ -101,6 +101,9 @@ OptionProblem backward_from(const OptionProblem &problem, const OptionOutcome &o
 // Normal logits with the given deviation and uniform labels.
 OptionProblem random_option_problem(Random &random, gh_dtype dtype, int64_t batch, int64_t vocab, double deviation = 1);
 
+// Every option, the reduction too, drawn at random, and every output asked for.
+OptionProblem random_full_problem(Random &random, gh_dtype dtype, int64_t batch, int64_t vocab, double deviation = 1);
+
 // Turns every option on or off, at random; not memory, reduction or outputs.
 void randomize_options(Random &random, OptionProblem &problem);
 

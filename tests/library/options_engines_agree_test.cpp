@@ -6,36 +6,27 @@
 #include <memory>
 
 #include "cuda.h"
+#include "of_every_dtype.h"
 #include "option_call.h"
 #include "option_check.h"
 
 namespace test {
 namespace {
 
-class OptionsEnginesAgree : public ::testing::TestWithParam<gh_dtype> {
+class OptionsEnginesAgree : public OfEveryDtype {
 protected:
-    Random random = make_random();
-    const gh_dtype dtype = GetParam();
     const std::unique_ptr<Engine> host = make_host_engine();
 
     OptionProblem draw(int64_t batch, int64_t vocab) {
-        OptionProblem problem = random_option_problem(random, dtype, batch, vocab);
-        randomize_options(random, problem);
-        problem.reduction = static_cast<gh_reduction>(uniform(random, 0, 2));
-        problem.outputs = Outputs::all(problem.reduction);
+        OptionProblem problem = random_full_problem(random, dtype, batch, vocab);
         problem.offset = uniform(random, 0, 7);
         problem.padding = uniform(random, 0, 1) * uniform(random, 1, 20);
-        for (int64_t &label : problem.labels)
-            if (uniform(random, 0, 9) == 0) label = problem.ignore_index;
+        ignore_one_in(random, 10, problem);
         return problem;
     }
 };
 
-std::string param_name(const ::testing::TestParamInfo<gh_dtype> &info) {
-    return dtype_name(info.param);
-}
-
-INSTANTIATE_TEST_SUITE_P(All, OptionsEnginesAgree, ::testing::ValuesIn(all_dtypes), param_name);
+INSTANTIATE_OF_EVERY_DTYPE(OptionsEnginesAgree);
 
 // Each within the oracle's error, hence within twice that of each other; what is exact is the same.
 TEST_P(OptionsEnginesAgree, OnLargeRandomProblems) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine.h"
+#include "of_every_dtype.h"
 #include "option_call.h"
 #include "option_check.h"
 #include "oracle.h"
@@ -19,11 +20,8 @@ namespace {
 
 constexpr double inf = std::numeric_limits<double>::infinity();
 
-class OptionsExact : public ::testing::TestWithParam<gh_dtype> {
+class OptionsExact : public OfEveryDtype {
 protected:
-    Random random = make_random();
-    const gh_dtype dtype = GetParam();
-
     // With every output.
     OptionProblem draw(int64_t batch, int64_t vocab, double deviation = 1) {
         OptionProblem problem = random_option_problem(random, dtype, batch, vocab, deviation);
@@ -32,11 +30,7 @@ protected:
     }
 };
 
-std::string param_name(const ::testing::TestParamInfo<gh_dtype> &info) {
-    return dtype_name(info.param);
-}
-
-INSTANTIATE_TEST_SUITE_P(All, OptionsExact, ::testing::ValuesIn(all_dtypes), param_name);
+INSTANTIATE_OF_EVERY_DTYPE(OptionsExact);
 
 // Memory of the host that nobody may access, on either engine.
 class ForbiddenPage {
@@ -213,7 +207,7 @@ protected:
     }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, PowersOfTwo, ::testing::ValuesIn(all_dtypes), param_name);
+INSTANTIATE_OF_EVERY_DTYPE(PowersOfTwo);
 
 TEST_P(PowersOfTwo, UpstreamGradientsScaleTheGradientExactly) {
     for (int64_t vocab : {2, 33, 1000, 20011}) {
@@ -387,7 +381,7 @@ protected:
     }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, FiniteMask, ::testing::ValuesIn(all_dtypes), param_name);
+INSTANTIATE_OF_EVERY_DTYPE(FiniteMask);
 
 TEST_P(FiniteMask, EntropyIsThatOfTheOtherClasses) {
     for_every_mask([&](OptionProblem problem, double mask) {

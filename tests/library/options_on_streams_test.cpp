@@ -6,46 +6,24 @@
 #include <vector>
 
 #include "cuda.h"
+#include "of_every_dtype.h"
 #include "option_call.h"
 #include "option_check.h"
 
 namespace test {
 namespace {
 
-class OptionsOnStreams : public ::testing::TestWithParam<gh_dtype> {
+class OptionsOnStreams : public OfEveryDtype {
 protected:
-    Random random = make_random();
-    const gh_dtype dtype = GetParam();
-
     OptionProblem draw(int64_t batch, int64_t vocab) {
-        OptionProblem problem = random_option_problem(random, dtype, batch, vocab);
-        randomize_options(random, problem);
-        problem.reduction = static_cast<gh_reduction>(uniform(random, 0, 2));
-        problem.outputs = Outputs::all(problem.reduction);
+        OptionProblem problem = random_full_problem(random, dtype, batch, vocab);
         problem.with_workspace = true;
         problem.gradient = static_cast<Gradient>(uniform(random, 0, 2));
         return problem;
     }
-
-    template <typename Body>
-    cudaGraphExec_t capture(Body body) {
-        cudaGraph_t graph = nullptr;
-        cudaGraphExec_t executable = nullptr;
-        CUDA_CHECK(cudaStreamBeginCapture(engine().stream(), cudaStreamCaptureModeGlobal));
-        body();
-        // An operation that capture forbids would have invalidated it, and this fails.
-        CUDA_CHECK(cudaStreamEndCapture(engine().stream(), &graph));
-        CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
-        CUDA_CHECK(cudaGraphDestroy(graph));
-        return executable;
-    }
 };
 
-std::string param_name(const ::testing::TestParamInfo<gh_dtype> &info) {
-    return dtype_name(info.param);
-}
-
-INSTANTIATE_TEST_SUITE_P(All, OptionsOnStreams, ::testing::ValuesIn(all_dtypes), param_name);
+INSTANTIATE_OF_EVERY_DTYPE(OptionsOnStreams);
 
 // Small and large rows, few and many: the strategies that an engine may choose from.
 constexpr int64_t shapes[][2] = {{5, 10}, {300, 1000}, {3, 128256}, {70, 50257}};
@@ -64,8 +42,7 @@ TEST_P(OptionsOnStreams, ReplaysGiveTheBitsOfADirectCall) {
                 CUDA_CHECK(cudaGraphLaunch(graph, engine().stream()));
                 expect_same_bits(run(problem), placed.fetch(), problem);
                 randomize(random, problem);
-                for (int64_t &label : problem.labels)
-                    if (uniform(random, 0, 3) == 0) label = problem.ignore_index;
+                ignore_one_in(random, 4, problem);
             }
             CUDA_CHECK(cudaGraphExecDestroy(graph));
         }

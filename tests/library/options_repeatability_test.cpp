@@ -7,36 +7,26 @@
 #include <vector>
 
 #include "engine.h"
+#include "of_every_dtype.h"
 #include "option_call.h"
 #include "option_check.h"
 
 namespace test {
 namespace {
 
-class OptionsRepeatability : public ::testing::TestWithParam<gh_dtype> {
+class OptionsRepeatability : public OfEveryDtype {
 protected:
-    Random random = make_random();
-    const gh_dtype dtype = GetParam();
-
     OptionProblem draw(int64_t batch, int64_t vocab) {
-        OptionProblem problem = random_option_problem(random, dtype, batch, vocab);
-        randomize_options(random, problem);
-        problem.reduction = static_cast<gh_reduction>(uniform(random, 0, 2));
-        problem.outputs = Outputs::all(problem.reduction);
+        OptionProblem problem = random_full_problem(random, dtype, batch, vocab);
         problem.with_workspace = true;
         problem.before = 3;
         problem.offset = 1;
-        for (int64_t &label : problem.labels)
-            if (uniform(random, 0, 9) == 0) label = problem.ignore_index;
+        ignore_one_in(random, 10, problem);
         return problem;
     }
 };
 
-std::string param_name(const ::testing::TestParamInfo<gh_dtype> &info) {
-    return dtype_name(info.param);
-}
-
-INSTANTIATE_TEST_SUITE_P(All, OptionsRepeatability, ::testing::ValuesIn(all_dtypes), param_name);
+INSTANTIATE_OF_EVERY_DTYPE(OptionsRepeatability);
 
 constexpr int64_t shapes[][2] = {{1, 200064}, {3, 50257}, {64, 4099}, {1500, 33}};
 

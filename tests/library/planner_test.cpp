@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <iterator>
 #include <ostream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -330,27 +331,37 @@ TEST(Planner, RingsAreSafe) {
     });
 }
 
-// Also those of teams that the planner turns down.
+// Also those of teams that suit none of these devices: each is the best on a device that runs many of them at once, and
+// few others.
 TEST(Planner, RingsOfEveryTeamAreSafe) {
-    for (int64_t vocab : vocabularies())
-        for (int alignment : {2, 16, 128}) {
-            if (vocab >= INT_MAX || vocab * 2 % alignment != 0) continue;
-            for (gh::Terms terms : {gh::Terms::plain, gh::Terms::extended, gh::Terms::capped}) {
-                Shape shape{2, 1000, vocab, alignment};
-                shape.terms = terms;
-                for (int size = 0; size < DeviceProperties::cluster_sizes; size++)
-                    for (int warps = size == 0 ? 1 : gh::ring_warps; warps <= gh::ring_warps; warps *= 2) {
-                        const Plan plan = gh::plan_ring_of_team(shape, h200.properties, 1 << size, warps);
-                        EXPECT_EQ(plan.cluster_blocks, 1 << size);
-                        EXPECT_EQ(plan.ring.team_warps, warps);
-                        EXPECT_LE(plan.shared_bytes, h200.properties.shared_bytes_per_block);
+    std::set<int> warps_seen;
+    for (int size = 0; size < DeviceProperties::cluster_sizes; size++) {
+        DeviceProperties device = h200.properties;
+        std::fill(std::begin(device.ring_clusters), std::end(device.ring_clusters), 0);
+        device.ring_clusters[0] = 1;
+        if (size > 0) device.ring_clusters[size] = 100000;
+        for (int64_t batch : {1, 3, 5, 1000})
+            for (int64_t vocab : vocabularies())
+                for (int alignment : {2, 16, 128}) {
+                    if (vocab >= INT_MAX || vocab * 2 % alignment != 0) continue;
+                    for (gh::Terms terms : {gh::Terms::plain, gh::Terms::extended, gh::Terms::capped}) {
+                        Shape shape{2, batch, vocab, alignment};
+                        shape.terms = terms;
+                        const Plan plan = plan_cross_entropy(shape, device);
+                        if (plan.strategy != Strategy::ring) continue;
+                        if (batch == 1000) {
+                            EXPECT_EQ(plan.cluster_blocks, 1 << size);
+                        }
+                        if (plan.cluster_blocks == 1) warps_seen.insert(plan.ring.team_warps);
+                        EXPECT_LE(plan.shared_bytes, device.shared_bytes_per_block);
                         expect_safe_ring(shape, plan);
                         if (::testing::Test::HasFailure())
-                            FAIL() << vocab << ", aligned to " << alignment << ", " << name_of(terms)
-                                   << " terms: " << plan;
+                            FAIL() << batch << " rows of " << vocab << ", aligned to " << alignment << ", "
+                                   << name_of(terms) << " terms, clusters of " << (1 << size) << ": " << plan;
                     }
-            }
-        }
+                }
+    }
+    EXPECT_EQ(warps_seen, (std::set<int>{1, 2, 4, 8, 16})) << "teams of some number of warps were never the best";
 }
 
 // The rule that the tests above and the kernel share gives every vector to one warp.

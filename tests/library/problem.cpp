@@ -84,6 +84,11 @@ Problem random_problem(Random &random, gh_dtype dtype, int64_t batch, int64_t vo
     return problem;
 }
 
+void ignore_one_in(Random &random, int64_t n, Rows &rows) {
+    for (int64_t &label : rows.labels)
+        if (uniform(random, 1, n) == 1) label = rows.ignore_index;
+}
+
 int64_t uniform(Random &random, int64_t lowest, int64_t highest) {
     return std::uniform_int_distribution<int64_t>(lowest, highest)(random);
 }

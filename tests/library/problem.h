@@ -58,6 +58,9 @@ void store_bits(std::vector<unsigned char> &elements, gh_dtype dtype, int64_t in
 void randomize(Random &random, Rows &rows, double deviation = 1);
 Problem random_problem(Random &random, gh_dtype dtype, int64_t batch, int64_t vocab, double deviation = 1);
 
+// Makes each row an ignored one, with a probability of 1 in `n`.
+void ignore_one_in(Random &random, int64_t n, Rows &rows);
+
 int64_t uniform(Random &random, int64_t lowest, int64_t highest);  // both included
 
 }  // namespace test

@@ -7,21 +7,14 @@
 
 #include "check.h"
 #include "engine.h"
+#include "of_every_dtype.h"
 
 namespace test {
 namespace {
 
-class Repeatability : public ::testing::TestWithParam<gh_dtype> {
-protected:
-    Random random = make_random();
-    const gh_dtype dtype = GetParam();
-};
+class Repeatability : public OfEveryDtype {};
 
-std::string param_name(const ::testing::TestParamInfo<gh_dtype> &info) {
-    return dtype_name(info.param);
-}
-
-INSTANTIATE_TEST_SUITE_P(All, Repeatability, ::testing::ValuesIn(all_dtypes), param_name);
+INSTANTIATE_OF_EVERY_DTYPE(Repeatability);
 
 constexpr int64_t shapes[][2] = {{1, 200064}, {3, 50257}, {64, 4099}, {150, 8200}, {1500, 33}};
 

@@ -2,26 +2,18 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "cuda.h"
+#include "of_every_dtype.h"
 #include "scale_call.h"
 
 namespace test {
 namespace {
 
-class ScaleOnStreams : public ::testing::TestWithParam<gh_dtype> {
-protected:
-    Random random = make_random();
-    const gh_dtype dtype = GetParam();
-};
+class ScaleOnStreams : public OfEveryDtype {};
 
-std::string param_name(const ::testing::TestParamInfo<gh_dtype> &info) {
-    return dtype_name(info.param);
-}
-
-INSTANTIATE_TEST_SUITE_P(All, ScaleOnStreams, ::testing::ValuesIn(all_dtypes), param_name);
+INSTANTIATE_OF_EVERY_DTYPE(ScaleOnStreams);
 
 constexpr int64_t shapes[][2] = {{5, 10}, {300, 1000}, {70, 50257}};
 
@@ -29,23 +21,17 @@ TEST_P(ScaleOnStreams, ReplaysReadTheirOwnFactor) {
     for (const auto &shape : shapes)
         for (int64_t padding : {0, 3}) {
             PlacedScale placed(random_scale_problem(random, dtype, shape[0], shape[1], 7, padding));
-            cudaGraph_t graph = nullptr;
-            cudaGraphExec_t executable = nullptr;
-            CUDA_CHECK(cudaStreamBeginCapture(engine().stream(), cudaStreamCaptureModeGlobal));
-            const gh_status status = placed.call();
-            // An operation that capture forbids would have invalidated it, and this fails.
-            CUDA_CHECK(cudaStreamEndCapture(engine().stream(), &graph));
-            CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
-            CUDA_CHECK(cudaGraphDestroy(graph));
+            gh_status status = -1;
+            cudaGraphExec_t graph = capture([&] { status = placed.call(); });
             ASSERT_EQ(status, GH_SUCCESS) << gh_last_error();
             EXPECT_TRUE(placed.unchanged()) << "capturing already ran something";
             for (float dloss : {0.3f, 1.0f, -2.0f}) {
                 const ScaleProblem problem = random_scale_problem(random, dtype, shape[0], shape[1], dloss, padding);
                 placed.fill(problem);
-                CUDA_CHECK(cudaGraphLaunch(executable, engine().stream()));
+                CUDA_CHECK(cudaGraphLaunch(graph, engine().stream()));
                 ASSERT_TRUE(check_scaled(problem, placed.fetch()));
             }
-            CUDA_CHECK(cudaGraphExecDestroy(executable));
+            CUDA_CHECK(cudaGraphExecDestroy(graph));
         }
 }
 

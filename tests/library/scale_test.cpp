@@ -2,27 +2,20 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <string>
 
+#include "of_every_dtype.h"
 #include "option_call.h"
 #include "scale_call.h"
 
 namespace test {
 namespace {
 
-class Scale : public ::testing::TestWithParam<gh_dtype> {
+class Scale : public OfEveryDtype {
 protected:
-    Random random = make_random();
-    const gh_dtype dtype = GetParam();
-
     float any_factor() { return static_cast<float>(uniform(random, -4000000, 4000000)) / 1000003; }
 };
 
-std::string param_name(const ::testing::TestParamInfo<gh_dtype> &info) {
-    return dtype_name(info.param);
-}
-
-INSTANTIATE_TEST_SUITE_P(All, Scale, ::testing::ValuesIn(all_dtypes), param_name);
+INSTANTIATE_OF_EVERY_DTYPE(Scale);
 
 // All of the 16-bit types; as many of fp32.
 TEST_P(Scale, EveryValueByEveryKindOfFactor) {

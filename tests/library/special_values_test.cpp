@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "engine.h"
+#include "of_every_dtype.h"
 
 namespace test {
 namespace {
@@ -14,11 +15,8 @@ namespace {
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 constexpr double inf = std::numeric_limits<double>::infinity();
 
-class SpecialValues : public ::testing::TestWithParam<gh_dtype> {
+class SpecialValues : public OfEveryDtype {
 protected:
-    Random random = make_random();
-    const gh_dtype dtype = GetParam();
-
     double gradient(const Problem &problem, const Outcome &outcome, int64_t row, int64_t column) {
         return decode(dtype, load_bits(outcome.dlogits, dtype, row * problem.vocab + column));
     }
@@ -29,11 +27,7 @@ protected:
     }
 };
 
-std::string param_name(const ::testing::TestParamInfo<gh_dtype> &info) {
-    return dtype_name(info.param);
-}
-
-INSTANTIATE_TEST_SUITE_P(All, SpecialValues, ::testing::ValuesIn(all_dtypes), param_name);
+INSTANTIATE_OF_EVERY_DTYPE(SpecialValues);
 
 // First, last, middle, and both sides of the boundaries at which vectors, warps, blocks and tiles end.
 std::vector<int64_t> positions(int64_t vocab) {

@@ -8,21 +8,14 @@
 
 #include "check.h"
 #include "engine.h"
+#include "of_every_dtype.h"
 
 namespace test {
 namespace {
 
-class Values : public ::testing::TestWithParam<gh_dtype> {
-protected:
-    Random random = make_random();
-    const gh_dtype dtype = GetParam();
-};
+class Values : public OfEveryDtype {};
 
-std::string param_name(const ::testing::TestParamInfo<gh_dtype> &info) {
-    return dtype_name(info.param);
-}
-
-INSTANTIATE_TEST_SUITE_P(All, Values, ::testing::ValuesIn(all_dtypes), param_name);
+INSTANTIATE_OF_EVERY_DTYPE(Values);
 
 constexpr int64_t vocabularies[] = {1,     2,     3,      5,      7,      8,      9,      15,     16,     17,
                                     31,    33,    127,    128,    129,    255,    257,    1000,   1023,   1024,

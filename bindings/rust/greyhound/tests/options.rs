@@ -1,83 +1,24 @@
 //! Every option, input and output reaches the library under its own name: the same call made with
 //! the C declarations gives the same bits.
 
+mod common;
+
+use common::{Number, Random};
 use greyhound::{
-    Bf16, Element, HostCall, Label, Loss, Reduction, RowStatistics, Saved, SavedPointer,
-    StreamCall, Totals, F16,
+    Bf16, HostCall, Label, Loss, Reduction, RowStatistics, Saved, SavedPointer, StreamCall, Totals,
+    F16,
 };
 use greyhound_sys as sys;
 use std::ffi::c_void;
 use std::fmt::Debug;
 use std::mem::size_of;
 use std::ptr::{null, null_mut};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 const BATCH: usize = 5;
 const VOCAB: usize = 7;
 const LOGITS_STRIDE: usize = 9;
 const DLOGITS_STRIDE: usize = 8;
 const IGNORE: i32 = -3;
-
-trait Number: Element + Debug + Default {
-    const TYPE: sys::gh_dtype;
-    fn round(value: f32) -> Self;
-    fn exact(self) -> f32;
-}
-
-impl Number for f32 {
-    const TYPE: sys::gh_dtype = sys::GH_DTYPE_F32;
-    fn round(value: f32) -> Self {
-        value
-    }
-    fn exact(self) -> f32 {
-        self
-    }
-}
-
-impl Number for F16 {
-    const TYPE: sys::gh_dtype = sys::GH_DTYPE_F16;
-    fn round(value: f32) -> Self {
-        F16::from_f32(value)
-    }
-    fn exact(self) -> f32 {
-        self.into()
-    }
-}
-
-impl Number for Bf16 {
-    const TYPE: sys::gh_dtype = sys::GH_DTYPE_BF16;
-    fn round(value: f32) -> Self {
-        Bf16::from_f32(value)
-    }
-    fn exact(self) -> f32 {
-        self.into()
-    }
-}
-
-/// splitmix64.
-struct Random(u64);
-
-impl Random {
-    /// Seeded by the clock; the seed is part of what a failing test prints.
-    fn fresh() -> Self {
-        let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-        println!("seed {}", seed);
-        Random(seed)
-    }
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    fn uniform(&mut self, low: f32, high: f32) -> f32 {
-        low + (high - low) * (self.next() >> 40) as f32 / (1 << 24) as f32
-    }
-    fn floats(&mut self, count: usize) -> Vec<f32> {
-        (0..count).map(|_| self.uniform(0.25, 2.0)).collect()
-    }
-}
 
 struct Inputs<T, L> {
     logits: Vec<T>,
