@@ -800,7 +800,6 @@ class RingWarp {
         bool have_row = false, more = true;
         while (more || have_row) {
             more = more && next_row(next);
-            // Long before they are needed; in registers they would be in the way until then.
             // The next row's first pass: as far as the ring can hold that row while it still holds this one, and, when
             // this one is done, the rest.
             const int next_chunks = more ? partition_of(next.place).chunks() : 0;
