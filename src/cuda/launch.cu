@@ -224,10 +224,11 @@ cudaError_t launch(const CrossEntropy &call, const Plan &plan, const DevicePrope
     p.weight_parts = weighs ? prepare_blocks : 0;
     const bool sums_rows = p.computes_outputs && (p.loss || p.z_loss || p.n_valid || p.n_correct || p.n_out_of_range);
     p.totals = sums_rows && p.workspace != nullptr ? plan.totals : 0;
+    p.one_part = sums_rows && call.batch > 0 && plan.totals == 1;
 
     // Kernels of one call may overlap where they know how to wait.
     const bool can_overlap = device.overlaps_launches;
-    const bool prepares = terms_to_sum > 0 || (sums_rows && p.overwrite_sums && p.totals == 0);
+    const bool prepares = terms_to_sum > 0 || (sums_rows && p.overwrite_sums && p.totals == 0 && !p.one_part);
     if (prepares)
         if (cudaError_t error = launch_kernel(prepare_kernel, {prepare_blocks, sums_threads, 0, 0, false}, stream, p))
             return error;

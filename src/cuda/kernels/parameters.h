@@ -101,6 +101,7 @@ struct CallParameters {
     float z_in_loss;
     float z_in_z_loss;
     bool overwrite_sums;
+    bool one_part;  // are the sums of the main kernel those of a single part, which need not be added to any other?
     int divisor_parts;  // that are in the workspace; 0 if nothing is divided
     int weight_parts;   // likewise; 0 if the sum is not needed
     int totals;         // likewise, when the main kernel has run; 0 without a workspace

@@ -1,8 +1,8 @@
 // How sums over rows reach the caller, and how what is summed before the main kernel reaches that.
 //
-// Without a workspace, the main kernel adds to the caller's floats as it finishes, in no fixed order. With one, it
-// leaves the sums of its blocks there, and finish_sums_kernel adds them up in the order of their numbers.
-// prepare_kernel runs before the main kernel if there is something to clear, to divide by, or to weigh with.
+// Without a workspace, the main kernel adds to the caller's floats as it finishes, in no fixed order; if it has a single
+// part, that may overwrite them. With a workspace, it leaves the sums of its parts there, and finish_sums_kernel adds
+// them up in the order of their numbers. prepare_kernel runs before the main kernel if there is something to clear, to divide by, or to weigh with.
 #pragma once
 
 #include "cuda/kernels/rows.cuh"
@@ -39,6 +39,8 @@ __device__ __forceinline__ void store_sums(const CallParameters &p, const RowSum
     const RowTotals totals{sums.loss, sums.sum_of_squares, sums.n_valid, sums.n_correct, sums.n_out_of_range};
     if (p.totals > 0)
         p.workspace->totals[part] = totals;
+    else if (p.overwrite_sums && p.one_part)
+        give_out(p, totals, 1.0, [](float *sum, float value) { *sum = value; });
     else if (totals.n_valid > 0)
         give_out(p, totals, 1.0, [](float *sum, float value) { atomicAdd(sum, value); });
 }
@@ -63,7 +65,7 @@ __device__ __forceinline__ void sum_share(int64_t count, double *parts, Term ter
 __global__ void __launch_bounds__(sums_threads) prepare_kernel(const __grid_constant__ CallParameters p) {
     // Nothing before this kernel is still running, so the main kernel may start to load.
     ptx::griddepcontrol_launch_dependents();
-    if (p.overwrite_sums && p.totals == 0 && blockIdx.x == 0 && threadIdx.x == 0)
+    if (p.overwrite_sums && p.totals == 0 && !p.one_part && blockIdx.x == 0 && threadIdx.x == 0)
         give_out(p, RowTotals{}, 1.0, [](float *sum, float) { *sum = 0.0f; });
     if (p.divisor_parts > 0)
         sum_share(p.batch, p.workspace->divisor_parts, [&](int64_t row) {
