@@ -353,15 +353,15 @@ __device__ __forceinline__ float smoothing_weight(const CallParameters &p, const
 //   p = 2^power * share, with share = exp(others_max - max) / sum / 2^excess
 // Else the sum is divided by in the exponent, and the maximum is subtracted first:
 //   p = 2^((x - max) * bits - log2(sum))
-template <typename T, Terms terms>
+// `small_scale`: is r.scale known to be at most half of the largest number? A share is hardly more than 1.
+template <typename T, bool small_scale = false, Terms terms>
 __device__ __forceinline__ RowResult refer(const Scale<terms> &scale, RowResult r, const RowShares &shares) {
     if constexpr (fuses_powers<T>) {
         const FusedPowers powers(scale, shares.others_max);
         if (powers.hold()) {
             const float inverse_sum = ptx::rcp_approx_ftz(shares.sum);
-            float share = __fmul_rn(__fmul_rn(shares.others_shrink, inverse_sum), ptx::ex2_approx_ftz(-powers.excess));
-            // Rounded up, it would make infinity of the largest factor. NaN passes.
-            if (share > 1.0f) share = 1.0f;
+            const float share =
+                __fmul_rn(__fmul_rn(shares.others_shrink, inverse_sum), ptx::ex2_approx_ftz(-powers.excess));
             r.subtracted = 0.0f;
             r.offset = powers.product;
             if (r.entropy_scale != 0.0f) {
@@ -370,7 +370,7 @@ __device__ __forceinline__ RowResult refer(const Scale<terms> &scale, RowResult 
                 const float lost = fminf(powers.excess + (shares.log2_sum() - below), 200.0f);
                 r.scale = fmaf(-r.entropy_scale, lost, r.scale);
             }
-            r.scale = __fmul_rn(share, r.scale);
+            r.scale = small_scale ? __fmul_rn(share, r.scale) : limited_product(share, r.scale);
             r.entropy_scale *= share;
             return r;
         }

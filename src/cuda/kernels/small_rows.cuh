@@ -26,10 +26,11 @@ constexpr int small_rows_warps = small_rows_threads / warp_lanes;
 
 // Is there nothing to do for a row but its share in the sums, and its gradient, without anything upstream of its own?
 // For rows so short, what is done once a row counts.
-__device__ __forceinline__ bool is_bare(const CallParameters &p) {
-    return p.computes_outputs && p.computes_gradient && p.z_loss_multiplier == 0.0f && p.class_weights == nullptr &&
-           p.row_dloss == nullptr && p.row_loss == nullptr && p.row_lse == nullptr &&
-           p.row_target_log_prob == nullptr && p.row_statistics == nullptr;
+__device__ __forceinline__ bool is_bare(const CallParameters &p, const CallFactors &factors) {
+    return fabsf(factors.loss * p.logit_scale) < FLT_MAX / 2 && p.computes_outputs && p.computes_gradient &&
+           p.z_loss_multiplier == 0.0f && p.class_weights == nullptr && p.row_dloss == nullptr &&
+           p.row_loss == nullptr && p.row_lse == nullptr && p.row_target_log_prob == nullptr &&
+           p.row_statistics == nullptr;
 }
 
 // The same call, so that the compiler sees it too.
@@ -204,7 +205,7 @@ class SmallRowsWarp {
         const RowShares shares(scale, sum);
         RowResult result{};
         if (bare) {
-            result = refer<T>(scale, bare_factors, shares);
+            result = refer<T, true>(scale, bare_factors, shares);
             if (!counts(label)) result = RowResult{};
         } else if (counts(label)) {
             result = p.saved_lse != nullptr
@@ -293,7 +294,7 @@ __global__ void __launch_bounds__(small_rows_threads, small_rows_shapes[instance
     mine = RowSums();
     ptx::griddepcontrol_wait();
     const CallFactors factors = load_factors(p, static_cast<int>(threadIdx.x) % warp_lanes);
-    if (is_bare(p))
+    if (is_bare(p, factors))
         SmallRowsWarp<T, row_lanes, vectors_per_lane, true>(as_bare(p), factors, warp_slots, mine).run();
     else
         SmallRowsWarp<T, row_lanes, vectors_per_lane, false>(p, factors, warp_slots, mine).run();
