@@ -29,6 +29,13 @@ __device__ __forceinline__ void reload_memory() {
     asm volatile("" ::: "memory");
 }
 
+// The same value, of which the compiler knows nothing. It will not take apart what is computed from it: a pointer that
+// is stepped on in a loop would become a product with the number of the round.
+__device__ __forceinline__ int64_t opaque(int64_t value) {
+    asm volatile("" : "+l"(value));
+    return value;
+}
+
 // True in one lane of the warp, always the same; all 32 must call. Unlike `lane == 0` it tells the compiler that it is
 // one, so that an instruction with uniform operands needs no loop over lanes.
 __device__ __forceinline__ bool elect_sync() {
@@ -104,6 +111,10 @@ __device__ __forceinline__ uint64_t createpolicy_evict_last() {
     return policy;
 }
 
+// What createpolicy makes of fractions of 1, on every architecture that has it. As a constant it stays in uniform
+// registers, where accesses to memory want it; a result of the instruction is often moved there for each of them.
+constexpr uint64_t evict_first_policy = 0x12f0000000000000, evict_last_policy = 0x14f0000000000000;
+
 // Global to shared memory; completes `bytes` on the barrier. Both addresses and the size are multiples of 16.
 __device__ __forceinline__ void cp_async_bulk_load(void *shared, const void *global, uint32_t bytes, uint64_t *barrier,
                                                    uint64_t policy) {
@@ -136,6 +147,26 @@ __device__ __forceinline__ void fence_proxy_async() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// ---- Copies by a thread ------------------------------------------------------------------------
+
+// Global to shared memory, around L1; done when the same thread has waited. Both are aligned to 16 bytes. Predicated,
+// as with branches between them, several of these take several times as long to issue.
+__device__ __forceinline__ void cp_async_16_if(bool condition, void *shared, const void *global, uint64_t policy) {
+    asm volatile(
+        "{\n"
+        ".reg .pred condition;\n"
+        "setp.ne.s32 condition, %0, 0;\n"
+        "@condition cp.async.cg.shared.global.L2::cache_hint [%1], [%2], 16, %3;\n"
+        "}" ::"r"(static_cast<int>(condition)),
+        "r"(shared_address(shared)), "l"(global), "l"(policy)
+        : "memory");
+}
+
+// Waits for all that this thread has copied.
+__device__ __forceinline__ void cp_async_wait_all() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 // ---- Ordinary global accesses with a cache hint ----------------------------------------------------
 
 // The same with an L2 policy.
@@ -152,6 +183,26 @@ __device__ __forceinline__ void st_global_hint(uint4 *pointer, uint4 value, uint
     asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(pointer), "r"(value.x),
                  "r"(value.y), "r"(value.z), "r"(value.w), "l"(policy)
                  : "memory");
+}
+
+__device__ __forceinline__ void st_global(void *pointer, uint16_t bits) {
+    asm volatile("st.global.u16 [%0], %1;" ::"l"(pointer), "h"(bits) : "memory");
+}
+
+__device__ __forceinline__ void st_global(void *pointer, uint32_t bits) {
+    asm volatile("st.global.u32 [%0], %1;" ::"l"(pointer), "r"(bits) : "memory");
+}
+
+// Predicated, as cp_async_16_if().
+__device__ __forceinline__ void st_global_hint_if(bool condition, uint4 *pointer, uint4 value, uint64_t policy) {
+    asm volatile(
+        "{\n"
+        ".reg .pred condition;\n"
+        "setp.ne.s32 condition, %0, 0;\n"
+        "@condition st.global.L2::cache_hint.v4.u32 [%1], {%2, %3, %4, %5}, %6;\n"
+        "}" ::"r"(static_cast<int>(condition)),
+        "l"(pointer), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w), "l"(policy)
+        : "memory");
 }
 
 __device__ __forceinline__ void prefetch_global_l2(const void *pointer) {

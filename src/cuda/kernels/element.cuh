@@ -18,6 +18,7 @@ struct Element<float> {
     __device__ static float to_float(float x) { return x; }
     __device__ static float from_bits(uint32_t bits) { return __uint_as_float(bits); }
     __device__ static float from_float(float x) { return x; }
+    __device__ static uint32_t to_bits(float x) { return __float_as_uint(x); }
     __device__ static void unpack(uint4 v, float *x) {
         x[0] = __uint_as_float(v.x);
         x[1] = __uint_as_float(v.y);
@@ -30,6 +31,13 @@ struct Element<float> {
     __device__ static float max(uint4 v) {
         return fmaxf(fmaxf(__uint_as_float(v.x), __uint_as_float(v.y)),
                      fmaxf(__uint_as_float(v.z), __uint_as_float(v.w)));
+    }
+    // Of each two elements at the same place; NaN only if both are.
+    __device__ static uint4 larger(uint4 a, uint4 b) {
+        return make_uint4(__float_as_uint(fmaxf(__uint_as_float(a.x), __uint_as_float(b.x))),
+                          __float_as_uint(fmaxf(__uint_as_float(a.y), __uint_as_float(b.y))),
+                          __float_as_uint(fmaxf(__uint_as_float(a.z), __uint_as_float(b.z))),
+                          __float_as_uint(fmaxf(__uint_as_float(a.w), __uint_as_float(b.w))));
     }
     // Without the signs.
     __device__ static uint4 magnitudes(uint4 v) {
@@ -46,6 +54,7 @@ struct Element<__half> {
         return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
     }
     __device__ static __half from_float(float x) { return __float2half_rn(x); }
+    __device__ static uint16_t to_bits(float x) { return __half_as_ushort(from_float(x)); }
     __device__ static __half2 as_pair(uint32_t word) { return reinterpret_cast<const __half2 &>(word); }
     __device__ static void unpack_pair(uint32_t word, float *x) {
         const float2 pair = __half22float2(as_pair(word));
@@ -68,9 +77,17 @@ struct Element<__half> {
     __device__ static uint4 magnitudes(uint4 v) {
         return make_uint4(v.x & 0x7fff7fffu, v.y & 0x7fff7fffu, v.z & 0x7fff7fffu, v.w & 0x7fff7fffu);
     }
+    __device__ static uint32_t larger_pair(uint32_t a, uint32_t b) {
+        const __half2 pair = __hmax2(as_pair(a), as_pair(b));
+        return reinterpret_cast<const uint32_t &>(pair);
+    }
+    __device__ static uint4 larger(uint4 a, uint4 b) {
+        return make_uint4(larger_pair(a.x, b.x), larger_pair(a.y, b.y), larger_pair(a.z, b.z), larger_pair(a.w, b.w));
+    }
     __device__ static float max(uint4 v) {
-        const __half2 m = __hmax2(__hmax2(as_pair(v.x), as_pair(v.y)), __hmax2(as_pair(v.z), as_pair(v.w)));
-        return fmaxf(__low2float(m), __high2float(m));
+        float pair[2];
+        unpack_pair(larger_pair(larger_pair(v.x, v.y), larger_pair(v.z, v.w)), pair);
+        return fmaxf(pair[0], pair[1]);
     }
 };
 
@@ -81,6 +98,7 @@ struct Element<__nv_bfloat16> {
     __device__ static float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
     __device__ static float from_bits(uint32_t bits) { return __uint_as_float(bits << 16); }
     __device__ static __nv_bfloat16 from_float(float x) { return __float2bfloat16_rn(x); }
+    __device__ static uint16_t to_bits(float x) { return __bfloat16_as_ushort(from_float(x)); }
     __device__ static __nv_bfloat162 as_pair(uint32_t word) { return reinterpret_cast<const __nv_bfloat162 &>(word); }
     __device__ static void unpack_pair(uint32_t word, float *x) {
         x[0] = __uint_as_float(word << 16);
@@ -102,9 +120,17 @@ struct Element<__nv_bfloat16> {
     __device__ static uint4 magnitudes(uint4 v) {
         return make_uint4(v.x & 0x7fff7fffu, v.y & 0x7fff7fffu, v.z & 0x7fff7fffu, v.w & 0x7fff7fffu);
     }
+    __device__ static uint32_t larger_pair(uint32_t a, uint32_t b) {
+        const __nv_bfloat162 pair = __hmax2(as_pair(a), as_pair(b));
+        return reinterpret_cast<const uint32_t &>(pair);
+    }
+    __device__ static uint4 larger(uint4 a, uint4 b) {
+        return make_uint4(larger_pair(a.x, b.x), larger_pair(a.y, b.y), larger_pair(a.z, b.z), larger_pair(a.w, b.w));
+    }
     __device__ static float max(uint4 v) {
-        const __nv_bfloat162 m = __hmax2(__hmax2(as_pair(v.x), as_pair(v.y)), __hmax2(as_pair(v.z), as_pair(v.w)));
-        return fmaxf(__low2float(m), __high2float(m));
+        float pair[2];
+        unpack_pair(larger_pair(larger_pair(v.x, v.y), larger_pair(v.z, v.w)), pair);
+        return fmaxf(pair[0], pair[1]);
     }
 };
 

@@ -248,7 +248,7 @@ struct RowFactors {
 // w in the smoothing:
 //   power = (x - subtracted) * bits - offset
 //   gradient = 2^power * (scale + entropy_scale * power) - shift * w
-// Plain terms have only `scale`.
+// Plain terms have only `scale`. See refer() for the two ways to choose the powers.
 struct RowResult {
     float subtracted;
     float offset;
@@ -268,18 +268,37 @@ __device__ __forceinline__ float target_loss(const Scale<terms> &scale, ExpSum o
 // A row's exponentials, relative to its maximum. With a label out of range, with NaN or +inf in the row, or with
 // nothing but -inf, lse is NaN, and so is all that follows.
 struct RowShares {
-    float max, others, target, sum, log2_sum, lse;
+    float max;
+    float others_max;
+    float others_shrink;  // exp(others_max - max)
+    float others, target, sum;
 
     template <Terms terms>
     __device__ RowShares(const Scale<terms> &scale, const RowSum &row) {
         max = row.label_in_range ? fmaxf(row.others.max, row.target) : NAN;
-        others = __fmul_rn(row.others.sum, scale.exp_minus(row.others.max, max));
+        others_max = row.others.max;
+        others_shrink = scale.exp_minus(others_max, max);
+        others = __fmul_rn(row.others.sum, others_shrink);
         target = scale.exp_minus(row.target, max);
         sum = __fadd_rn(others, target);
-        log2_sum = sum > 0.0f ? log2f(sum) : NAN;
-        lse = fmaf(log2_sum, ln_2, __fmul_rn(max, scale.nats));
+    }
+    // Of an lse, as a value: as if one class had all of the row.
+    __device__ explicit RowShares(float lse_value)
+        : max(lse_value), others_max(lse_value), others_shrink(1.0f), others(1.0f), target(0.0f), sum(1.0f) {}
+
+    __device__ float log2_sum() const { return sum > 0.0f ? log2f(sum) : NAN; }
+    template <Terms terms>
+    __device__ float lse(const Scale<terms> &scale) const {
+        return fmaf(log2_sum(), ln_2, __fmul_rn(max, scale.nats));
     }
 };
+
+// a / b, for b a row's sum: at least about 1, or 0 or NaN. It is exactly 1 if they are equal.
+__device__ __forceinline__ float divide_by_sum(float a, float b) {
+    const float inverse = ptx::rcp_approx_ftz(b), nearly = __fmul_rn(a, inverse);
+    const float quotient = fmaf(fmaf(-nearly, b, a), inverse, nearly);
+    return isnan(quotient) ? nearly : quotient;  // a is infinite, or all is NaN
+}
 
 // -sum p log p, as log(sum) - (sum of exp(x - max) * (x - max)) / sum: neither term is negative.
 template <Terms terms>
@@ -287,7 +306,7 @@ __device__ __forceinline__ float row_entropy(const Scale<terms> &scale, const Ro
     const RowShares shares(scale, row);
     others.move(scale, row.others.sum, row.others.max, shares.max);
     const float sum = __fadd_rn(others.entropy, entropy_term(shares.target, scale.power(row.target, shares.max)));
-    const float log_sum = row.target >= row.others.max ? log1pf(shares.others) : shares.log2_sum * ln_2;
+    const float log_sum = row.target >= row.others.max ? log1pf(shares.others) : shares.log2_sum() * ln_2;
     return fmaf(-ln_2, sum / shares.sum, log_sum);
 }
 
@@ -308,6 +327,11 @@ struct LseSlope {
             p.z_loss_multiplier == 0.0f ? 0.0f : limited_product(2.0f, limited_product(p.z_loss_multiplier, lse));
         others = fmaf(p.label_smoothing, call.mean_weight, z_slope);
     }
+    // Without the z-loss, an lse takes a while for nothing.
+    template <Terms terms>
+    __device__ LseSlope(const CallParameters &p, const CallFactors &call, const RowFactors &factors,
+                        const Scale<terms> &scale, const RowShares &shares)
+        : LseSlope(p, call, factors, p.z_loss_multiplier == 0.0f ? 0.0f : shares.lse(scale)) {}
     __device__ float all() const { return __fadd_rn(label, others); }
 };
 
@@ -321,37 +345,48 @@ __device__ __forceinline__ float smoothing_weight(const CallParameters &p, const
     return p.class_weights == nullptr ? 1.0f : factors.weight;
 }
 
-// Makes 2^power the softmax: p = exp(x - max) / 2^log2_sum. `r` has all but the powers, as if they were log2(p).
-template <typename T, Terms terms>
-__device__ __forceinline__ RowResult refer(const Scale<terms> &scale, RowResult r, float max, float log2_sum) {
-    r.subtracted = max;
-    r.offset = log2_sum;
+// Chooses the powers, and makes softmax of gradients that `r` has the factors of. These are as if the powers were
+// log2(p), where p is the softmax.
+//
+// For 16-bit logits the powers are those of the first pass, FusedPowers, which are the sum's: so a kernel that keeps
+// its exponentials need not compute them again. The sum is divided by in the factors:
+//   p = 2^power * share, with share = exp(others_max - max) / sum / 2^excess
+// Else the sum is divided by in the exponent, and the maximum is subtracted first:
+//   p = 2^((x - max) * bits - log2(sum))
+// `small_scale`: is r.scale known to be at most half of the largest number? A share is hardly more than 1.
+template <typename T, bool small_scale = false, Terms terms>
+__device__ __forceinline__ RowResult refer(const Scale<terms> &scale, RowResult r, const RowShares &shares) {
     if constexpr (fuses_powers<T>) {
-        const FusedPowers powers(scale, max);
-        const float offset = __fadd_rn(powers.product, log2_sum);
-        if (powers.hold() && fabsf(offset) < FusedPowers::limit) {
-            // Exactly what the additions have lost; it goes into the factors.
-            const float added = __fsub_rn(offset, powers.product);
-            const float lost = powers.excess + __fadd_rn(__fsub_rn(powers.product, __fsub_rn(offset, added)),
-                                                         __fsub_rn(log2_sum, added));
-            const float share = ptx::ex2_approx_ftz(-lost);
+        const FusedPowers powers(scale, shares.others_max);
+        if (powers.hold()) {
+            const float inverse_sum = ptx::rcp_approx_ftz(shares.sum);
+            const float share =
+                __fmul_rn(__fmul_rn(shares.others_shrink, inverse_sum), ptx::ex2_approx_ftz(-powers.excess));
             r.subtracted = 0.0f;
-            r.offset = offset;
-            if (r.entropy_scale != 0.0f) r.scale = fmaf(-r.entropy_scale, lost, r.scale);
-            r.scale = limited_product(share, r.scale);
+            r.offset = powers.product;
+            if (r.entropy_scale != 0.0f) {
+                const float below = scale.power(shares.others_max, shares.max);
+                // What is further below has a share of 0.
+                const float lost = fminf(powers.excess + (shares.log2_sum() - below), 200.0f);
+                r.scale = fmaf(-r.entropy_scale, lost, r.scale);
+            }
+            r.scale = small_scale ? __fmul_rn(share, r.scale) : limited_product(share, r.scale);
             r.entropy_scale *= share;
+            return r;
         }
     }
+    r.subtracted = shares.max;
+    r.offset = shares.log2_sum();
     return r;
 }
 
-// `entropy` is the row's; it is not used unless there is an upstream gradient for it.
-template <typename T, Terms terms>
-__device__ __forceinline__ RowResult finish_row(const CallParameters &p, const CallFactors &call,
-                                                const Scale<terms> &scale, const RowSum &row, const RowFactors &factors,
-                                                float entropy) {
-    const RowShares shares(scale, row);
-    const LseSlope slope(p, call, factors, shares.lse);
+// What the softmax is multiplied with, and what is added. `entropy` is the row's; it is not used unless there is an
+// upstream gradient for it.
+template <Terms terms>
+__device__ __forceinline__ RowResult softmax_factors(const CallParameters &p, const CallFactors &call,
+                                                     const Scale<terms> &scale, const RowShares &shares,
+                                                     const RowFactors &factors, float entropy) {
+    const LseSlope slope(p, call, factors, scale, shares);
     const float upstream = call.loss * factors.loss * p.logit_scale;
     RowResult r{};
     r.scale = limited_product(upstream, slope.all());
@@ -364,7 +399,15 @@ __device__ __forceinline__ RowResult finish_row(const CallParameters &p, const C
             r.scale = fmaf(-upstream_entropy, entropy, r.scale);
         }
     }
-    return refer<T>(scale, r, shares.max, shares.log2_sum);
+    return r;
+}
+
+template <typename T, Terms terms>
+__device__ __forceinline__ RowResult finish_row(const CallParameters &p, const CallFactors &call,
+                                                const Scale<terms> &scale, const RowSum &row, const RowFactors &factors,
+                                                float entropy) {
+    const RowShares shares(scale, row);
+    return refer<T>(scale, softmax_factors(p, call, scale, shares, factors, entropy), shares);
 }
 
 // The same from an lse alone.
@@ -378,7 +421,7 @@ __device__ __forceinline__ RowResult finish_row_of_lse(const CallParameters &p, 
     RowResult r{};
     r.scale = limited_product(upstream, slope.all());
     r.shift = terms == Terms::plain ? 0.0f : smoothing_shift(p, upstream);
-    return refer<T>(scale, r, lse / scale.nats, 0.0f);
+    return refer<T>(scale, r, RowShares(lse / scale.nats));
 }
 
 // How much of a class's gradient is computed. What is left out has no effect on the bits where it is 0, or the scale 1:
@@ -405,8 +448,9 @@ __device__ __forceinline__ float class_gradient(const Scale<terms> &scale, const
 // earlier call is in row.others.max. `logit` is not used by a pass that sums the row up itself, unless capped.
 template <Terms terms>
 __device__ __forceinline__ float label_gradient(const CallParameters &p, const CallFactors &call,
-                                                const Scale<terms> &scale, const RowSum &row, const RowFactors &factors,
-                                                float entropy, const RowResult &r, float logit) {
+                                                const Scale<terms> &scale, const RowSum &row, const RowShares &shares,
+                                                const RowFactors &factors, float entropy, const RowResult &r,
+                                                float logit) {
     float cap_slope = 1.0f;
     if constexpr (terms == Terms::capped) cap_slope = scale.capped(logit).slope;
     const float upstream = call.loss * factors.loss * p.logit_scale;
@@ -415,10 +459,10 @@ __device__ __forceinline__ float label_gradient(const CallParameters &p, const C
         const float of_class = class_gradient<terms, Form::any>(scale, r, logit, smoothing_weight(p, factors));
         return fmaf(-upstream * slope.label, cap_slope, of_class);
     }
-    const RowShares shares(scale, row);
-    const LseSlope slope(p, call, factors, shares.lse);
+    const LseSlope slope(p, call, factors, scale, shares);
     // p_y * (label + others) - label, without the cancellation at p_y near 1.
-    float gradient = upstream * (fmaf(shares.target, slope.others, -shares.others * slope.label) / shares.sum);
+    float gradient =
+        upstream * divide_by_sum(fmaf(shares.target, slope.others, -shares.others * slope.label), shares.sum);
     if constexpr (terms != Terms::plain) {
         gradient = fmaf(-r.shift, smoothing_weight(p, factors), gradient);
         if (p.row_dentropy != nullptr) {
@@ -430,6 +474,13 @@ __device__ __forceinline__ float label_gradient(const CallParameters &p, const C
         }
     }
     return gradient * cap_slope;
+}
+
+template <Terms terms>
+__device__ __forceinline__ float label_gradient(const CallParameters &p, const CallFactors &call,
+                                                const Scale<terms> &scale, const RowSum &row, const RowFactors &factors,
+                                                float entropy, const RowResult &r, float logit) {
+    return label_gradient(p, call, scale, row, RowShares(scale, row), factors, entropy, r, logit);
 }
 
 }  // namespace gh

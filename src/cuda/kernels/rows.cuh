@@ -104,10 +104,10 @@ struct RowSums {
                         const FinishedRow &finished, const Moments &moments) {
         const RowSum &row = finished.sum;
         const RowShares shares(scale, row);
-        const float label_loss = target_loss(scale, row.others, row.target);
+        const float unchecked_lse = shares.lse(scale), label_loss = target_loss(scale, row.others, row.target);
         float entropy = 0.0f;
         float row_loss =
-            (isnan(shares.lse) ? NAN : 0.0f) + weighted((1.0f - p.label_smoothing) * finished.weight, label_loss);
+            (isnan(unchecked_lse) ? NAN : 0.0f) + weighted((1.0f - p.label_smoothing) * finished.weight, label_loss);
         if constexpr (terms != Terms::plain) {
             if (p.label_smoothing != 0.0f) {
                 Moments all = moments;
@@ -116,7 +116,7 @@ struct RowSums {
                     weighted(p.class_weights == nullptr ? 1.0f : finished.weight, scale.power(row.target, shares.max));
                 // sum_j w_j * (lse - x_j) / vocab
                 const float uniform_loss =
-                    ln_2 * fmaf(call.mean_weight, shares.log2_sum, -(all.below / static_cast<float>(p.vocab)));
+                    ln_2 * fmaf(call.mean_weight, shares.log2_sum(), -(all.below / static_cast<float>(p.vocab)));
                 row_loss += p.label_smoothing * uniform_loss;
             }
             if (p.needs_entropy) entropy = row_entropy(scale, row, moments);
@@ -124,7 +124,7 @@ struct RowSums {
         // If the loss is NaN, all is.
         const bool is_nan = isnan(row_loss);
         const float nothing = is_nan ? NAN : 0.0f;
-        const float lse = shares.lse + nothing, squared_lse = lse * lse;
+        const float lse = unchecked_lse + nothing, squared_lse = lse * lse;
         if (p.row_loss != nullptr)
             p.row_loss[finished.row] =
                 p.z_loss_multiplier == 0.0f ? row_loss : fmaf(p.z_loss_multiplier, squared_lse, row_loss);

@@ -1,8 +1,15 @@
 // Cross-entropy for small vocabularies and plain terms: a group of lanes keeps a whole row in registers.
 //
 // A warp works on 32 / row_lanes rows at once; each lane has up to vectors_per_lane vectors of 16 bytes of its row,
-// which lie row_lanes apart. Nothing is exchanged beyond the group's shuffles. While a warp computes, its next rows are
-// on their way from memory to L2. Rows start and end at multiples of 16 bytes.
+// which lie row_lanes apart. They arrive in shared memory, in a slot for each lane: while a warp computes, its next
+// rows are on their way. A lane reads what it has copied itself, so nothing is exchanged beyond the group's shuffles.
+// Rows start and end at multiples of 16 bytes.
+//
+//   slot       row i+1 arrives .................... | row i+2 arrives ...
+//   registers  row i: maximum, exponentials, gradient | row i+1: ...
+//
+// For 16-bit logits the exponentials that a row's sum is made of stay in registers, and the gradient is made of them:
+// see refer().
 #pragma once
 
 #include "cuda/kernels/element.cuh"
@@ -15,18 +22,14 @@
 
 namespace gh {
 
-// What a lane keeps in shared memory, as registers are short and this is needed once in 32 rows.
-struct SmallRowsLane {
-    FinishedRow row;  // outputs are computed 32 rows at a time; until then, each lane keeps one row
-    bool counts;      // is there a row, and is it one that counts?
-    RowSums sums;
-};
+constexpr int small_rows_warps = small_rows_threads / warp_lanes;
 
-// Is it the sum of the losses and its gradient, and nothing else? For rows so short, what is done once a row counts.
-__device__ __forceinline__ bool is_bare(const CallParameters &p) {
-    return p.computes_outputs && p.computes_gradient && p.z_loss_multiplier == 0.0f && p.logit_scale == 1.0f &&
-           p.class_weights == nullptr && p.dloss == 1.0f && p.dloss_ptr == nullptr && p.row_dloss == nullptr &&
-           p.divisor_parts == 0 && p.row_loss == nullptr && p.row_lse == nullptr && p.row_target_log_prob == nullptr &&
+// Is there nothing to do for a row but its share in the sums, and its gradient, without anything upstream of its own?
+// For rows so short, what is done once a row counts.
+__device__ __forceinline__ bool is_bare(const CallParameters &p, const CallFactors &factors) {
+    return fabsf(factors.loss * p.logit_scale) < FLT_MAX / 2 && p.computes_outputs && p.computes_gradient &&
+           p.z_loss_multiplier == 0.0f && p.class_weights == nullptr && p.row_dloss == nullptr &&
+           p.row_loss == nullptr && p.row_lse == nullptr && p.row_target_log_prob == nullptr &&
            p.row_statistics == nullptr;
 }
 
@@ -34,10 +37,9 @@ __device__ __forceinline__ bool is_bare(const CallParameters &p) {
 __device__ __forceinline__ CallParameters as_bare(CallParameters p) {
     p.computes_outputs = p.computes_gradient = true;
     p.label_smoothing = p.z_loss_multiplier = 0.0f;
-    p.logit_scale = p.dloss = 1.0f;
-    p.class_weights = p.dloss_ptr = p.row_dloss = p.row_dentropy = p.saved_lse = nullptr;
+    p.class_weights = p.row_dloss = p.row_dentropy = p.saved_lse = nullptr;
     p.saved_statistics = nullptr;
-    p.divisor_parts = p.weight_parts = 0;
+    p.weight_parts = 0;
     p.row_loss = p.row_lse = p.row_target_log_prob = p.row_entropy = nullptr;
     p.row_argmax = nullptr;
     p.row_statistics = nullptr;
@@ -48,183 +50,235 @@ template <typename T, int row_lanes, int vectors_per_lane, bool bare>
 class SmallRowsWarp {
     static constexpr Terms terms = Terms::plain;
     static constexpr int per_vector = Element<T>::per_vector;
-    static constexpr int per_word = 4 / sizeof(T);
+    static constexpr int elements = vectors_per_lane * per_vector;  // of one lane
     static constexpr int rows_per_warp = warp_lanes / row_lanes;
     static constexpr uint32_t minus_infinity = Element<T>::minus_infinity;
     // What stands for a label that is no class.
     static constexpr int out_of_range = -1, ignored = -2, no_row = -3;
 
-    // This lane's part of one row.
-    struct Row {
-        uint4 x[vectors_per_lane];
-        int64_t index;
+    // A row whose outputs are yet to be computed.
+    struct KeptRow {
+        ExpSum others;
+        float target;
         int label;
-        __device__ bool counts() const { return label >= out_of_range; }
     };
 
     const CallParameters p;
     const Scale<terms> scale;
+    const CallFactors factors;
+    // Of a bare call, all rows have the same factors.
+    const RowResult bare_factors;
     const int lane = static_cast<int>(threadIdx.x) % warp_lanes, member = lane % row_lanes;
     const int my_vectors = static_cast<int>(p.vocab) / per_vector - member;  // vector i * row_lanes of them is mine
-    const uint64_t load_policy = ptx::createpolicy_evict_last();
-    const uint64_t store_policy = ptx::createpolicy_evict_first();
-    CallFactors factors{};
-    int kept = 0;
-    SmallRowsLane &mine;
+    // From round to round, and in the first.
+    const int64_t stride = static_cast<int64_t>(gridDim.x) * small_rows_warps * rows_per_warp;
+    const int64_t warp_first =
+        (static_cast<int64_t>(blockIdx.x) * small_rows_warps + threadIdx.x / warp_lanes) * rows_per_warp;
+    const int64_t first = warp_first + lane / row_lanes;
+    uint4 *const slot;  // this lane's vectors are warp_lanes apart
+    RowSums &sums;
+    // Outputs are computed 32 rows at a time; until then, each lane keeps one row.
+    KeptRow kept{ExpSum(), 0.0f, no_row};
 
-    __device__ const uint4 *logits(int64_t row) const {
-        return reinterpret_cast<const uint4 *>(static_cast<const T *>(p.logits) + row * p.logits_row_stride) + member;
+    __device__ static bool counts(int label) { return label >= out_of_range; }
+
+    __device__ int to_class(LabelBits bits) const {
+        const int64_t label = to_label(p, bits);
+        const int in_row = in_range(p, label) ? static_cast<int>(label) : out_of_range;
+        return label == p.ignore_index ? ignored : in_row;
     }
 
-    __device__ Row load(int64_t first_row) const {
-        Row row;
-        row.index = first_row + lane / row_lanes;
-        row.label = no_row;
-        if (row.index < p.batch) {
-            const int64_t label = read_label(p, row.index);
-            row.label = in_range(p, label) ? static_cast<int>(label) : out_of_range;
-            if (label == p.ignore_index) row.label = ignored;
-        }
-        const uint4 *const vectors = logits(row.index);
-#pragma unroll
-        for (int i = 0; i < vectors_per_lane; i++) {
-            row.x[i] = make_uint4(minus_infinity, minus_infinity, minus_infinity, minus_infinity);
-            if (row.counts() && i * row_lanes < my_vectors)
-                row.x[i] = ptx::ld_global_hint(vectors + i * row_lanes, load_policy);
-        }
-        return row;
+    __device__ LabelBits read_bits(const unsigned char *at) const {
+        if (p.labels_are_32_bits) return __ldg(reinterpret_cast<const uint32_t *>(at));
+        return static_cast<LabelBits>(__ldg(reinterpret_cast<const int64_t *>(at)));
     }
 
-    __device__ void prefetch(int64_t first_row) const {
-        const int64_t index = first_row + lane / row_lanes;
-        if (index >= p.batch) return;
-        const uint4 *const vectors = logits(index);
+    __device__ void fill_slot(uint32_t word, int vectors) const {
 #pragma unroll
         for (int i = 0; i < vectors_per_lane; i++)
-            if (i * row_lanes < my_vectors) ptx::prefetch_global_l2(vectors + i * row_lanes);
+            if (i * row_lanes < vectors) slot[i * warp_lanes] = make_uint4(word, word, word, word);
     }
 
-    // Takes the label's logit out of this lane's words, so that all sums are over the other classes. `element` counts
-    // in this lane's own elements; nothing happens if it is negative.
-    __device__ static float take(uint4 (&x)[vectors_per_lane], int element) {
-        uint32_t taken = 0;
-        const int word = element < 0 ? -1 : element / per_word,
-                  shift = (element & 1) * 16;  // not used if a word is an element
+    // Starts the copy of a row. A row that does not count becomes numbers of which nothing comes.
+    __device__ void load(int label, const unsigned char *vectors) const {
+        const int loaded = counts(label) ? my_vectors : 0;
+#pragma unroll
+        for (int i = 0; i < vectors_per_lane; i++)
+            ptx::cp_async_16_if(i * row_lanes < loaded, slot + i * warp_lanes, vectors + i * row_lanes * sizeof(uint4),
+                                ptx::evict_last_policy);
+        if (!counts(label)) fill_slot(0, my_vectors);
+    }
 
-        const uint32_t mask = per_word == 1 ? ~0u : 0xffffu << shift;
+    // Takes the label's logit out of the slot of the lane that has it, so that all sums are over the other classes.
+    __device__ float take(int label) const {
+        const unsigned vector = static_cast<unsigned>(label) / per_vector;
+        T *const element = reinterpret_cast<T *>(slot + vector / row_lanes * warp_lanes) + label % per_vector;
+        const float logit = Element<T>::to_float(*element);
+        *element = Element<T>::from_float(-INFINITY);
+        ptx::reload_memory();
+        return logit;
+    }
+
+    __device__ float max_of_row(float x) const {
+        if constexpr (row_lanes == warp_lanes) {
+            return max_warp(x);
+        } else {
 #pragma unroll
-        for (int i = 0; i < vectors_per_lane; i++) {
-            uint32_t *const words = &x[i].x;
+            for (int distance = row_lanes / 2; distance > 0; distance /= 2)
+                x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
+            return x;
+        }
+    }
+
+    __device__ float sum_of_row(float x) const {
 #pragma unroll
-            for (int w = 0; w < 4; w++) {
-                if (word == i * 4 + w) {
-                    taken = words[w];
-                    words[w] = (words[w] & ~mask) | (minus_infinity & mask);
-                }
+        for (int distance = row_lanes / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
+        return x;
+    }
+
+    // The sum of a row's exponentials. They replace the logits if the gradient can be made of them.
+    __device__ float sum_up(float (&f)[elements], float max, bool replaces) const {
+        float parts[2] = {0.0f, 0.0f};  // so that one addition need not wait for the other
+        if (replaces) {
+            const FusedPowers powers(scale, max);
+#pragma unroll
+            for (int k = 0; k < elements; k++) {
+                f[k] = ptx::ex2_approx_ftz(fmaf(f[k], scale.bits, -powers.product));
+                parts[k % 2] += f[k];
             }
+            return (parts[0] + parts[1]) * ptx::ex2_approx_ftz(-powers.excess);
         }
-        return Element<T>::from_bits(per_word == 1 ? taken : taken >> shift & 0xffffu);
+#pragma unroll
+        for (int k = 0; k < elements; k++) parts[k % 2] += scale.exp_minus(f[k], max);
+        return parts[0] + parts[1];
     }
 
-    __device__ RowSum sum_up(const Row &row, float target) const {
-        RowSum sum;
-        sum.label_in_range = row.label >= 0;
+    __device__ void store_gradient(float (&f)[elements], const RowResult &result, bool has_exponentials, int label,
+                                   unsigned char *vectors) const {
+        if (has_exponentials) {
 #pragma unroll
-        for (int i = 0; i < vectors_per_lane; i++) sum.others.max = fmaxf(sum.others.max, Element<T>::max(row.x[i]));
+            for (int k = 0; k < elements; k++) f[k] *= result.scale;
+        } else {
 #pragma unroll
-        for (int distance = row_lanes / 2; distance > 0; distance /= 2)
-            sum.others.max = fmaxf(sum.others.max, __shfl_xor_sync(~0u, sum.others.max, distance));
-        sum.others.sum = sum_exp<T>(scale, row.x, sum.others.max);
-#pragma unroll
-        for (int distance = row_lanes / 2; distance > 0; distance /= 2)
-            sum.others.sum += __shfl_xor_sync(~0u, sum.others.sum, distance);
-        const unsigned label = row.label >= 0 ? static_cast<unsigned>(row.label) : 0;
-        sum.target = __shfl_sync(~0u, target, static_cast<int>(label / per_vector) % row_lanes, row_lanes);
-        return sum;
-    }
-
-    template <Form form>
-    __device__ void store_gradient(const Row &row, const RowResult &result, uint4 *vectors) const {
-#pragma unroll
-        for (int i = 0; i < vectors_per_lane; i++) {
-            float f[per_vector];
-            Element<T>::unpack(row.x[i], f);
-#pragma unroll
-            for (int k = 0; k < per_vector; k++) f[k] = class_gradient<terms, form>(scale, result, f[k]);
-            if (row.label != no_row && i * row_lanes < my_vectors)
-                ptx::st_global_hint(vectors + i * row_lanes, Element<T>::pack(f), store_policy);
+            for (int k = 0; k < elements; k++) f[k] = class_gradient<terms, Form::any>(scale, result, f[k]);
         }
+        const int stored = label == no_row ? 0 : my_vectors;
+#pragma unroll
+        for (int i = 0; i < vectors_per_lane; i++)
+            ptx::st_global_hint_if(i * row_lanes < stored,
+                                   reinterpret_cast<uint4 *>(vectors + i * row_lanes * sizeof(uint4)),
+                                   Element<T>::pack(f + i * per_vector), ptx::evict_first_policy);
     }
 
-    __device__ void compute(Row &row) {
-        const unsigned label = row.label >= 0 ? static_cast<unsigned>(row.label) : 0;
-        const unsigned target_vector = label / per_vector;
-        const bool owner = row.label >= 0 && target_vector % row_lanes == static_cast<unsigned>(member);
-        const float target =
-            take(row.x, owner ? static_cast<int>(target_vector / row_lanes * per_vector + label % per_vector) : -1);
-
+    // All of a row whose vectors have arrived, but its outputs, which are kept by the group's lane `keeper`.
+    // `load_next` starts the copy of what follows in the slot.
+    template <typename LoadNext>
+    __device__ void compute(int64_t index, int label, unsigned char *dlogits, int keeper, LoadNext load_next) {
+        const unsigned target_vector = static_cast<unsigned>(label) / per_vector;
+        const bool owner = label >= 0 && target_vector % row_lanes == static_cast<unsigned>(member);
         RowFactors row_factors{1.0f, 1.0f, 0.0f};
-        if (row.counts()) row_factors = load_factors(p, row.index, row.label);
+        if (!bare && counts(label)) row_factors = load_factors(p, index, label);
+        ptx::cp_async_wait_all();
+        float target = 0.0f;
+        if (owner) target = take(label);
+        uint4 x[vectors_per_lane];
+#pragma unroll
+        for (int i = 0; i < vectors_per_lane; i++) x[i] = slot[i * warp_lanes];
+        load_next();
+        float f[elements];
+#pragma unroll
+        for (int i = 0; i < vectors_per_lane; i++) Element<T>::unpack(x[i], f + i * per_vector);
+
         RowSum sum;
+        bool has_exponentials = false;
         if (p.computes_outputs) {
-            sum = sum_up(row, target);
-            if (row.label == ignored && member == 0) store_ignored(p, row.index);
-            // The outputs of the warp's rows are left to the groups' lanes number `kept`.
-            if (member == kept) {
-                mine.row = {sum, row.index, row_factors.weight, 0};
-                mine.counts = row.counts();
-            }
-            if (++kept == row_lanes) add_kept();
+            sum.label_in_range = label >= 0;
+            sum.others.max = max_of_row(fmaxf(max_element<T>(x), sum.others.max));
+            if constexpr (fuses_powers<T>) has_exponentials = FusedPowers(scale, sum.others.max).hold();
+            sum.others.sum = sum_of_row(sum_up(f, sum.others.max, has_exponentials));
+            sum.target = __shfl_sync(~0u, target, static_cast<int>(target_vector), row_lanes);
+            if (member == keeper) kept = {sum.others, sum.target, label};
+            if (label == ignored && member == 0) store_ignored(p, index);
         }
         if (!p.computes_gradient) return;
-        // Without a row that counts, a gradient of 0: the logits were never loaded and are -inf.
+        if (!p.computes_outputs && counts(label)) sum = to_row_sum(load_saved(p, index), label >= 0);
+        const RowShares shares(scale, sum);
         RowResult result{};
-        if (row.counts()) {
-            if (!p.computes_outputs) sum = to_row_sum(load_saved(p, row.index), row.label >= 0);
-            if (bare) {  // what finish_row() gives, without the terms that are not there
-                const RowShares shares(scale, sum);
-                result = refer<T>(scale, {0.0f, 0.0f, 1.0f, 0.0f, 0.0f}, shares.max, shares.log2_sum);
-            } else if (p.saved_lse != nullptr) {
-                result = finish_row_of_lse<T>(p, factors, scale, sum.others.max, row.label >= 0, row_factors);
-            } else {
-                result = finish_row<T>(p, factors, scale, sum, row_factors, 0.0f);
-            }
+        if (bare) {
+            result = refer<T, true>(scale, bare_factors, shares);
+            if (!counts(label)) result = RowResult{};
+        } else if (counts(label)) {
+            result = p.saved_lse != nullptr
+                         ? finish_row_of_lse<T>(p, factors, scale, sum.others.max, label >= 0, row_factors)
+                         : refer<T>(scale, softmax_factors(p, factors, scale, shares, row_factors, 0.0f), shares);
         }
-        T *const dlogits = static_cast<T *>(p.dlogits) + row.index * p.dlogits_row_stride;
-        uint4 *const vectors = reinterpret_cast<uint4 *>(dlogits) + member;
-        if (fuses_powers<T> && result.subtracted == 0.0f)
-            store_gradient<Form::fused>(row, result, vectors);
-        else
-            store_gradient<bare && !fuses_powers<T> ? Form::softmax : Form::any>(row, result, vectors);
+        store_gradient(f, result, has_exponentials, label, dlogits);
         // The owner has just stored something else there.
         if (owner)
-            dlogits[label] =
-                Element<T>::from_float(label_gradient(p, factors, scale, sum, row_factors, 0.0f, result, target));
+            ptx::st_global(
+                reinterpret_cast<T *>(dlogits) + (label - member * per_vector),
+                Element<T>::to_bits(label_gradient(p, factors, scale, sum, shares, row_factors, 0.0f, result, target)));
     }
 
-    __device__ void add_kept() {
-        if (member < kept && mine.counts) mine.sums.add(p, factors, scale, mine.row, Moments());
-        kept = 0;
+    // The row of this lane's group in a round.
+    __device__ int64_t row_of(int round) const {
+        return first + round * stride;
+    }
+
+    // After `round`, in which lane round % row_lanes of each group kept a row.
+    __device__ void add_kept(int round) {
+        if (counts(kept.label)) {
+            const int64_t index = row_of(round - round % row_lanes + member);
+            const float weight = load_factors(p, index, kept.label).weight;
+            sums.add(p, factors, scale, {{kept.others, kept.target, kept.label >= 0}, index, weight, 0}, Moments());
+        }
+        kept.label = no_row;
     }
 
 public:
-    __device__ SmallRowsWarp(const CallParameters &parameters, SmallRowsLane &lane_)
-        : p(parameters), scale(parameters), mine(lane_) {}
+    // `lane_sums` is this lane's, in shared memory: it is needed once in 32 rows, and registers are short.
+    __device__ SmallRowsWarp(const CallParameters &parameters, const CallFactors &call_factors, uint4 *warp_slots,
+                             RowSums &lane_sums)
+        : p(parameters),
+          scale(parameters),
+          factors(call_factors),
+          bare_factors(softmax_factors(p, factors, scale, RowShares(0.0f), {1.0f, 1.0f, 0.0f}, 0.0f)),
+          slot(warp_slots + lane),
+          sums(lane_sums) {}
 
     __device__ void run() {
-        constexpr int warps = small_rows_threads / warp_lanes;
-        const int64_t stride = static_cast<int64_t>(gridDim.x) * warps * rows_per_warp;
-        factors = load_factors(p, lane);
-        // All lanes of a warp go round together, so that they may shuffle.
+        // All lanes of a warp go round together, so that they may shuffle; in the last round some have no row.
+        const int rounds = warp_first < p.batch ? static_cast<int>((p.batch - warp_first - 1) / stride) + 1 : 0;
+        const int my_rounds = rounds - (first + (rounds - 1) * stride >= p.batch ? 1 : 0);
+
+        const int label_bytes = p.labels_are_32_bits ? 4 : 8;
+        const int64_t label_step = ptx::opaque(stride * label_bytes);
+        const int64_t logits_step = ptx::opaque(stride * p.logits_row_stride * static_cast<int64_t>(sizeof(T)));
+        const int64_t dlogits_step = ptx::opaque(stride * p.dlogits_row_stride * static_cast<int64_t>(sizeof(T)));
+        const unsigned char *labels = static_cast<const unsigned char *>(p.labels) + first * label_bytes;
+        const unsigned char *logits = reinterpret_cast<const unsigned char *>(
+            static_cast<const T *>(p.logits) + first * p.logits_row_stride + member * per_vector);
+        unsigned char *dlogits = reinterpret_cast<unsigned char *>(static_cast<T *>(p.dlogits) +
+                                                                   first * p.dlogits_row_stride + member * per_vector);
+        fill_slot(minus_infinity, INT_MAX);  // where the row has nothing, it stays so
+        // Labels are read two rounds ahead, as it takes one to know whether the row is to be loaded.
+        int label = my_rounds > 0 ? to_class(read_bits(labels)) : no_row;
+        labels += label_step;
+        LabelBits next_bits = my_rounds > 1 ? read_bits(labels) : 0;
+        load(label, logits);
 #pragma unroll 1
-        for (int64_t first = (static_cast<int64_t>(blockIdx.x) * warps + threadIdx.x / warp_lanes) * rows_per_warp;
-             first < p.batch; first += stride) {
-            Row row = load(first);
-            prefetch(first + stride);
-            compute(row);
+        for (int round = 0; round < rounds; round++) {
+            const int next_label = round + 1 < my_rounds ? to_class(next_bits) : no_row;
+            labels += label_step;
+            if (round + 2 < my_rounds) next_bits = read_bits(labels);
+            logits += logits_step;
+            compute(row_of(round), label, dlogits, round % row_lanes, [&] { load(next_label, logits); });
+            dlogits += dlogits_step;
+            label = next_label;
+            if (p.computes_outputs && (round + 1) % row_lanes == 0) add_kept(round);
         }
-        add_kept();
-        mine.sums.combine_lanes();
+        add_kept(rounds - 1);
+        sums.combine_lanes();
     }
 };
 
@@ -233,18 +287,21 @@ __global__ void __launch_bounds__(small_rows_threads, small_rows_shapes[instance
     small_rows_kernel(const __grid_constant__ CallParameters p) {
     constexpr int row_lanes = small_rows_shapes[instance].row_lanes;
     constexpr int vectors_per_lane = small_rows_shapes[instance].vectors_per_lane;
-    __shared__ SmallRowsLane lanes[small_rows_threads];
-    SmallRowsLane &mine = lanes[threadIdx.x];
-    mine.sums = RowSums();
+    __shared__ uint4 slots[small_rows_warps][vectors_per_lane][warp_lanes];
+    __shared__ RowSums sums[small_rows_threads];
+    uint4 *const warp_slots = slots[threadIdx.x / warp_lanes][0];
+    RowSums &mine = sums[threadIdx.x];
+    mine = RowSums();
     ptx::griddepcontrol_wait();
-    if (is_bare(p))
-        SmallRowsWarp<T, row_lanes, vectors_per_lane, true>(as_bare(p), mine).run();
+    const CallFactors factors = load_factors(p, static_cast<int>(threadIdx.x) % warp_lanes);
+    if (is_bare(p, factors))
+        SmallRowsWarp<T, row_lanes, vectors_per_lane, true>(as_bare(p), factors, warp_slots, mine).run();
     else
-        SmallRowsWarp<T, row_lanes, vectors_per_lane, false>(p, mine).run();
+        SmallRowsWarp<T, row_lanes, vectors_per_lane, false>(p, factors, warp_slots, mine).run();
     __syncthreads();
     if (threadIdx.x != 0) return;
-    for (int warp = 1; warp < small_rows_threads / warp_lanes; warp++) mine.sums.add(lanes[warp * warp_lanes].sums);
-    store_sums(p, mine.sums, blockIdx.x);
+    for (int warp = 1; warp < small_rows_warps; warp++) mine.add(sums[warp * warp_lanes]);
+    store_sums(p, mine, blockIdx.x);
 }
 
 }  // namespace gh

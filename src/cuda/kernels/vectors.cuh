@@ -11,18 +11,18 @@ namespace gh {
 // The largest element; NaN only if all are.
 template <typename T, int count>
 __device__ __forceinline__ float max_element(const uint4 (&x)[count]) {
-    float max = Element<T>::max(x[0]);
+    uint4 max = x[0];
 #pragma unroll
-    for (int i = 1; i < count; i++) max = fmaxf(max, Element<T>::max(x[i]));
-    return max;
+    for (int i = 1; i < count; i++) max = Element<T>::larger(max, x[i]);
+    return Element<T>::max(max);
 }
 
 template <typename T, int count>
 __device__ __forceinline__ float max_magnitude(const uint4 (&x)[count]) {
-    float max = Element<T>::max(Element<T>::magnitudes(x[0]));
+    uint4 max = Element<T>::magnitudes(x[0]);
 #pragma unroll
-    for (int i = 1; i < count; i++) max = fmaxf(max, Element<T>::max(Element<T>::magnitudes(x[i])));
-    return max;
+    for (int i = 1; i < count; i++) max = Element<T>::larger(max, Element<T>::magnitudes(x[i]));
+    return Element<T>::max(max);
 }
 
 // Sums of two kinds of elements in turn, so that one addition need not wait for the other.
