@@ -69,8 +69,8 @@ comparison, Python needs torch, `liger-kernel` and `quack-kernels`; what is miss
 - **Peers** take the same shapes and are timed in the same way, from Python (slow ones with fewer repetitions). Each is
   used in the way that is fastest for it: torch's `cross_entropy` and its gradient, plain and under `torch.compile`
   (compiled anew for each shape); Liger's autograd function, whose forward pass computes the gradient in place; Quack's
-  single kernel for loss and gradient in place, and a sum of its losses. Greyhound is called through ctypes, so that it
-  overwrites its sums. Each result is first compared with a plain fp32 computation; one that is wrong is not timed.
+  single kernel for loss and gradient in place. Greyhound is called through ctypes, and zeroing its sums is part of its
+  time there. Each result is first compared with a plain fp32 computation; one that is wrong is not timed.
 - **Peak memory** is the most that a call held above the logits (and what was there before): from torch's allocator,
   and what left the GPU's free memory past it.
 - **Start-up** is from the start of a process to its first finished loss (1024 x 32000, bf16): *cold* with empty
