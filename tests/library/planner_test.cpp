@@ -262,12 +262,12 @@ TEST(Planner, RingsAreConsistent) {
     });
 }
 
-// Only the kernels of the ring and of one block per row are compiled for more than plain terms.
-TEST(Planner, SmallRowsHavePlainTermsOnly) {
+// All kernels are compiled for every kind of terms, but for some instances of small_rows.
+TEST(Planner, PlansHaveTheTermsOfTheCall) {
     for_every_call([](const Shape &shape, const DeviceProperties &, const Plan &plan) {
         EXPECT_EQ(plan.terms, shape.terms);
-        if (shape.terms != gh::Terms::plain) {
-            EXPECT_NE(plan.strategy, Strategy::small_rows);
+        if (plan.strategy == Strategy::small_rows && shape.terms != gh::Terms::plain) {
+            EXPECT_FALSE(gh::small_rows_shapes[plan.small_rows].plain_only);
         }
     });
 }
@@ -403,9 +403,13 @@ TEST(Planner, OneRowIsSharedByManyBlocks) {
 
 TEST(Planner, SmallVocabulariesStayInRegisters) {
     for (const NamedDevice &device : {a100, h200})
-        for (int64_t vocab : {8, 64, 128, 256})
+        for (int64_t vocab : {8, 64, 128, 256, 2048})
             for (int64_t batch : {1, 100, 1 << 20})
-                EXPECT_EQ(plan_on(device, batch, vocab).strategy, Strategy::small_rows) << vocab;
+                for (gh::Terms terms : {gh::Terms::plain, gh::Terms::extended, gh::Terms::capped}) {
+                    Shape shape{2, batch, vocab, 16};
+                    shape.terms = terms;
+                    EXPECT_EQ(plan_cross_entropy(shape, device.properties).strategy, Strategy::small_rows) << vocab;
+                }
 }
 
 TEST(Planner, DevicesWithoutRingsKeepWhatTheyCanOfARow) {

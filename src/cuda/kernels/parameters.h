@@ -101,7 +101,7 @@ struct CallParameters {
     float z_in_loss;
     float z_in_z_loss;
     bool overwrite_sums;
-    bool one_part;  // are the sums of the main kernel those of a single part, which need not be added to any other?
+    bool one_part;      // are the sums of the main kernel those of a single part, which need not be added to any other?
     int divisor_parts;  // that are in the workspace; 0 if nothing is divided
     int weight_parts;   // likewise; 0 if the sum is not needed
     int totals;         // likewise, when the main kernel has run; 0 without a workspace
@@ -121,10 +121,22 @@ struct SmallRowsShape {
     int row_lanes;
     int vectors_per_lane;
     int blocks_per_multiprocessor;  // that the registers allow
+    bool plain_only;                // other terms take the next larger instance that has them, to have fewer kernels
 };
-constexpr SmallRowsShape small_rows_shapes[] = {{1, 4, 3},  {2, 4, 3},  {4, 4, 3}, {8, 4, 3},
-                                                {16, 4, 3}, {32, 4, 3}, {32, 8, 2}};
+constexpr SmallRowsShape small_rows_shapes[] = {{1, 4, 3, true},  {2, 4, 3, true},   {4, 4, 3, true},  {8, 4, 3, false},
+                                                {16, 4, 3, true}, {32, 4, 3, false}, {32, 8, 2, false}};
 constexpr int small_rows_max_vectors = 32 * 8;
+
+// How far a lane goes from one row to its next. As parameters of the kernel these are operands of the additions
+// themselves, and take neither registers nor instructions of their own.
+struct SmallRowsSteps {
+    int64_t rows;
+    int64_t logits_bytes;
+    int64_t dlogits_bytes;
+    int64_t label_bytes;
+};
+
+struct SmallRowsParameters : CallParameters, SmallRowsSteps {};
 
 // ---- ring_kernel ---------------------------------------------------------------------------------
 
