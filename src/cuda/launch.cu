@@ -14,32 +14,38 @@
 namespace gh::cuda {
 namespace {
 
-using SmallRowsKernel = void (*)(CallParameters);
+using SmallRowsKernel = void (*)(SmallRowsParameters);
 using RingKernel = void (*)(RingParameters);
 using BlockRowKernel = void (*)(CallParameters, int64_t cached_vectors);
 using ScaleKernel = void (*)(ScaleParameters);
 
 constexpr int terms_count = 3;
 
+struct KernelsOfTerms {
+    SmallRowsKernel small_rows[7];  // as small_rows_shapes
+    RingKernel ring_aligned;
+    RingKernel ring_unaligned;
+    BlockRowKernel block_row;
+};
+
 // Every kernel of one element type. All options that are not in the types of the kernels are read while they run.
 struct Kernels {
-    SmallRowsKernel small_rows[7];  // as small_rows_shapes
-    struct {
-        RingKernel ring_aligned;
-        RingKernel ring_unaligned;
-        BlockRowKernel block_row;
-    } of_terms[terms_count];
+    KernelsOfTerms of_terms[terms_count];
     ScaleKernel scale;
 };
 
+template <typename T, Terms terms>
+constexpr KernelsOfTerms kernels_of_terms{
+    {small_rows_kernel<T, 0, terms>, small_rows_kernel<T, 1, terms>, small_rows_kernel<T, 2, terms>,
+     small_rows_kernel<T, 3, terms>, small_rows_kernel<T, 4, terms>, small_rows_kernel<T, 5, terms>,
+     small_rows_kernel<T, 6, terms>},
+    ring_kernel<T, true, terms>,
+    ring_kernel<T, false, terms>,
+    block_row_kernel<T, terms>};
+
 template <typename T>
 constexpr Kernels kernels_of{
-    {small_rows_kernel<T, 0>, small_rows_kernel<T, 1>, small_rows_kernel<T, 2>, small_rows_kernel<T, 3>,
-     small_rows_kernel<T, 4>, small_rows_kernel<T, 5>, small_rows_kernel<T, 6>},
-    {{ring_kernel<T, true, Terms::plain>, ring_kernel<T, false, Terms::plain>, block_row_kernel<T, Terms::plain>},
-     {ring_kernel<T, true, Terms::extended>, ring_kernel<T, false, Terms::extended>,
-      block_row_kernel<T, Terms::extended>},
-     {ring_kernel<T, true, Terms::capped>, ring_kernel<T, false, Terms::capped>, block_row_kernel<T, Terms::capped>}},
+    {kernels_of_terms<T, Terms::plain>, kernels_of_terms<T, Terms::extended>, kernels_of_terms<T, Terms::capped>},
     scale_kernel<T>};
 
 const Kernels &kernels(gh_dtype dtype) {
@@ -143,13 +149,22 @@ CallParameters parameters_of(const CrossEntropy &call) {
     return p;
 }
 
+SmallRowsSteps small_rows_steps(const CrossEntropy &call, const Plan &plan) {
+    const int64_t rows = int64_t{plan.blocks} * (plan.threads / small_rows_shapes[plan.small_rows].row_lanes);
+    const int64_t row_bytes = rows * static_cast<int64_t>(element_size(call.dtype));
+    return {rows, row_bytes * call.logits_row_stride, row_bytes * call.dlogits_row_stride,
+            rows * static_cast<int64_t>(label_size(call.label_dtype))};
+}
+
 cudaError_t launch_main(const CrossEntropy &call, const Plan &plan, const CallParameters &p, bool overlaps,
                         cudaStream_t stream) {
     const Kernels &k = kernels(call.dtype);
     const auto &of_terms = k.of_terms[static_cast<int>(plan.terms)];
     Launch launch{plan.blocks, plan.threads, plan.shared_bytes, 0, overlaps};
     switch (plan.strategy) {
-        case Strategy::small_rows: return launch_kernel(k.small_rows[plan.small_rows], launch, stream, p);
+        case Strategy::small_rows:
+            return launch_kernel(of_terms.small_rows[plan.small_rows], launch, stream,
+                                 SmallRowsParameters{p, small_rows_steps(call, plan)});
         case Strategy::ring:
             launch.cluster_blocks = plan.cluster_blocks;
             return launch_kernel(plan.ring.aligned ? of_terms.ring_aligned : of_terms.ring_unaligned, launch, stream,

@@ -29,13 +29,6 @@ __device__ __forceinline__ void reload_memory() {
     asm volatile("" ::: "memory");
 }
 
-// The same value, of which the compiler knows nothing. It will not take apart what is computed from it: a pointer that
-// is stepped on in a loop would become a product with the number of the round.
-__device__ __forceinline__ int64_t opaque(int64_t value) {
-    asm volatile("" : "+l"(value));
-    return value;
-}
-
 // True in one lane of the warp, always the same; all 32 must call. Unlike `lane == 0` it tells the compiler that it is
 // one, so that an instruction with uniform operands needs no loop over lanes.
 __device__ __forceinline__ bool elect_sync() {

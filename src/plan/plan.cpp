@@ -26,13 +26,14 @@ constexpr int64_t max_totals_per_multiprocessor = ring_warps;
 // ---- small_rows --------------------------------------------------------------------------------
 
 bool small_rows_can(const Shape &shape) {
-    return shape.terms == Terms::plain && shape.rows_alike && shape.row_alignment >= 16 &&
+    return shape.rows_alike && shape.row_alignment >= 16 &&
            shape.vocab * shape.element_bytes <= small_rows_max_vectors * 16;
 }
 
 Plan plan_small_rows(const Shape &shape, const DeviceProperties &device) {
     Plan plan{};
     plan.strategy = Strategy::small_rows;
+    plan.terms = shape.terms;
     const int vectors = static_cast<int>(shape.vocab * shape.element_bytes / 16);
     while (small_rows_shapes[plan.small_rows].row_lanes * small_rows_shapes[plan.small_rows].vectors_per_lane < vectors)
         plan.small_rows++;

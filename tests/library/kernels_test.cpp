@@ -584,5 +584,51 @@ TEST_P(Kernels, OptionsInBlocksOfEverySize) {
             }
 }
 
+TEST_P(Kernels, OptionsInSmallRowsOfEveryShape) {
+    device();
+    for (gh::Terms terms : {gh::Terms::plain, gh::Terms::extended, gh::Terms::capped})
+        for (int which = 0; which < static_cast<int>(std::size(gh::small_rows_shapes)); which++) {
+            const gh::SmallRowsShape &shape_of_kernel = gh::small_rows_shapes[which];
+            const int lanes = shape_of_kernel.row_lanes, lane_vectors = shape_of_kernel.vectors_per_lane;
+            const int64_t capacity = int64_t{lanes} * lane_vectors, rows_per_block = gh::small_rows_threads / lanes;
+            for (int64_t vectors : {capacity, uniform(random, 1, capacity)}) {
+                const int64_t batch = rows_per_block + uniform(random, 1, rows_per_block);
+                OptionProblem problem = varied_option_problem(random, dtype, batch, vectors * per_vector, terms);
+                problem.padding = per_vector * uniform(random, 0, 2);
+                // With either of these, rows are not computed in registers.
+                if (uniform(random, 0, 2) > 0) problem.class_weights.clear();
+                if (uniform(random, 0, 2) > 0) problem.row_dentropy.clear();
+                // What is not asked for is not summed.
+                if (uniform(random, 0, 1)) problem.outputs.remove(Output::row_entropy);
+                if (uniform(random, 0, 1))
+                    for (Output output : {Output::row_argmax, Output::n_correct}) problem.outputs.remove(output);
+                // Too large for fused powers, and for the soft cap's series.
+                if (uniform(random, 0, 1)) problem.fill(uniform(random, 0, batch - 1), largest(dtype) / 4);
+                if (terms == gh::Terms::plain) {
+                    problem.label_smoothing = 0;
+                    problem.row_dentropy.clear();
+                    for (Output output : {Output::row_entropy, Output::row_argmax, Output::n_correct})
+                        problem.outputs.remove(output);
+                }
+                std::vector<Plan> plans;
+                for (int blocks : {1, 2, 9}) {
+                    Plan plan = small_rows_plan(blocks, which);
+                    plan.terms = terms;
+                    plan.totals = blocks;
+                    plans.push_back(plan);
+                }
+                solve_every_pass(random, problem, terms, plans, lanes);
+                if (HasFailure()) return;
+                // Another kernel's backward pass has the same bits.
+                const OptionOutcome first = OptionSolver(problem, terms).solve(plans.front());
+                Plan other = block_row_plan(3, 64, capacity);
+                other.terms = terms;
+                SCOPED_TRACE(problem.describe() + "; " + describe(other));
+                EXPECT_TRUE(OptionSolver(backward_from(problem, first), terms).solve(other).dlogits == first.dlogits);
+                if (HasFailure()) return;
+            }
+        }
+}
+
 }  // namespace
 }  // namespace test

@@ -19,6 +19,10 @@ struct Element<float> {
     __device__ static float from_bits(uint32_t bits) { return __uint_as_float(bits); }
     __device__ static float from_float(float x) { return x; }
     __device__ static uint32_t to_bits(float x) { return __float_as_uint(x); }
+    // Ones where two words have equal elements, else zeros.
+    __device__ static uint32_t equal(uint32_t a, uint32_t b) {
+        return __uint_as_float(a) == __uint_as_float(b) ? ~0u : 0u;
+    }
     __device__ static void unpack(uint4 v, float *x) {
         x[0] = __uint_as_float(v.x);
         x[1] = __uint_as_float(v.y);
@@ -56,6 +60,7 @@ struct Element<__half> {
     __device__ static __half from_float(float x) { return __float2half_rn(x); }
     __device__ static uint16_t to_bits(float x) { return __half_as_ushort(from_float(x)); }
     __device__ static __half2 as_pair(uint32_t word) { return reinterpret_cast<const __half2 &>(word); }
+    __device__ static uint32_t equal(uint32_t a, uint32_t b) { return __heq2_mask(as_pair(a), as_pair(b)); }
     __device__ static void unpack_pair(uint32_t word, float *x) {
         const float2 pair = __half22float2(as_pair(word));
         x[0] = pair.x;
@@ -100,6 +105,7 @@ struct Element<__nv_bfloat16> {
     __device__ static __nv_bfloat16 from_float(float x) { return __float2bfloat16_rn(x); }
     __device__ static uint16_t to_bits(float x) { return __bfloat16_as_ushort(from_float(x)); }
     __device__ static __nv_bfloat162 as_pair(uint32_t word) { return reinterpret_cast<const __nv_bfloat162 &>(word); }
+    __device__ static uint32_t equal(uint32_t a, uint32_t b) { return __heq2_mask(as_pair(a), as_pair(b)); }
     __device__ static void unpack_pair(uint32_t word, float *x) {
         x[0] = __uint_as_float(word << 16);
         x[1] = __uint_as_float(word & 0xffff0000u);

@@ -125,6 +125,17 @@ constexpr SmallRowsShape small_rows_shapes[] = {{1, 4, 3},  {2, 4, 3},  {4, 4, 3
                                                 {16, 4, 3}, {32, 4, 3}, {32, 8, 2}};
 constexpr int small_rows_max_vectors = 32 * 8;
 
+// How far a lane goes from one row to its next. As parameters of the kernel these are operands of the additions
+// themselves, and take neither registers nor instructions of their own.
+struct SmallRowsSteps {
+    int64_t rows;
+    int64_t logits_bytes;
+    int64_t dlogits_bytes;
+    int64_t label_bytes;
+};
+
+struct SmallRowsParameters : CallParameters, SmallRowsSteps {};
+
 // ---- ring_kernel ---------------------------------------------------------------------------------
 
 constexpr int ring_warps = 16;  // of one block

@@ -66,9 +66,12 @@ struct Scale<Terms::capped> {
         for (int i = 2; i >= 0; i--) series = fmaf(series, square, cap.near_series[i]);
         return __fmul_rn(x, series);
     }
-    __device__ Capped near(float x) const {
-        const float value = near_value(x), unit = value * cap.inverse_bits;
+    __device__ Capped of_near_value(float value) const {
+        const float unit = value * cap.inverse_bits;
         return {value, fmaf(-unit, unit, 1.0f)};
+    }
+    __device__ Capped near(float x) const {
+        return of_near_value(near_value(x));
     }
     // Elsewhere by an exponential, from which the slope, 1 - tanh^2, comes without cancellation.
     __device__ Capped capped(float x) const {
@@ -428,13 +431,10 @@ __device__ __forceinline__ RowResult finish_row_of_lse(const CallParameters &p, 
 // `fused` the subtraction and the entropy, `without_entropy` the entropy, `softmax` that and the scale.
 enum class Form { any, fused, without_entropy, softmax };
 
-// Of a class that is not the label. `weight` is the class's in the label smoothing. `near`: is the logit known to be
-// so, see Scale?
-template <Terms terms, Form form, bool near = false>
-__device__ __forceinline__ float class_gradient(const Scale<terms> &scale, const RowResult &r, float logit,
-                                                float weight = 1.0f) {
-    Capped x{logit, 1.0f};
-    if constexpr (terms == Terms::capped) x = near ? scale.near(logit) : scale.capped(logit);
+// Of a class that is not the label, with the value x. `weight` is the class's in the label smoothing.
+template <Terms terms, Form form>
+__device__ __forceinline__ float gradient_of_value(const Scale<terms> &scale, const RowResult &r, Capped x,
+                                                   float weight = 1.0f) {
     const float power = fmaf(form == Form::fused ? x.value : x.value - r.subtracted, scale.bits, -r.offset);
     const float e = ptx::ex2_approx_ftz(power);
     if constexpr (terms == Terms::plain) return form == Form::softmax ? e : e * r.scale;
@@ -442,6 +442,15 @@ __device__ __forceinline__ float class_gradient(const Scale<terms> &scale, const
     // The floor keeps a class of probability 0 from 0 * inf; and +0 * power would make +0 of a scale of -0.
     if (form == Form::any && r.entropy_scale != 0.0f) factor = fmaf(r.entropy_scale, fmaxf(power, -200.0f), factor);
     return fmaf(e, factor, -r.shift * weight) * x.slope;
+}
+
+// The same of a logit. `near`: is it known to be so, see Scale?
+template <Terms terms, Form form, bool near = false>
+__device__ __forceinline__ float class_gradient(const Scale<terms> &scale, const RowResult &r, float logit,
+                                                float weight = 1.0f) {
+    Capped x{logit, 1.0f};
+    if constexpr (terms == Terms::capped) x = near ? scale.near(logit) : scale.capped(logit);
+    return gradient_of_value<terms, form>(scale, r, x, weight);
 }
 
 // Of the label, in a row of which `r` is the result. It takes a while, but only one lane needs it. An lse from an

@@ -30,7 +30,9 @@ __device__ __forceinline__ bool in_range(const CallParameters &p, int64_t label)
 
 __device__ __forceinline__ double sum_parts(const double *parts, int count, int lane) {
     double sum = 0.0;
-    for (int i = lane; i < count; i += warp_lanes) sum += parts[i];
+#pragma unroll
+    for (int i = 0; i < max_parts; i += warp_lanes)
+        if (i + lane < count) sum += parts[i + lane];
     for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
     return sum;
 }
@@ -156,6 +158,7 @@ struct RowSums {
 
     // Sums over the lanes of a warp; all 32 must call.
     __device__ void combine_lanes() {
+#pragma unroll 1
         for (int distance = 16; distance > 0; distance /= 2) {
             loss += __shfl_xor_sync(~0u, loss, distance);
             sum_of_squares += __shfl_xor_sync(~0u, sum_of_squares, distance);

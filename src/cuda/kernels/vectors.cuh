@@ -57,6 +57,26 @@ __device__ __forceinline__ float sum_exp(const Scale<Terms::plain> &scale, const
     return sum_elements<T>(x, [&](float f) { return scale.exp_minus(f, max); });
 }
 
+// The class weights of a vector whose first column is `column`.
+template <typename T>
+__device__ __forceinline__ void load_class_weights(const CallParameters &p, int column,
+                                                   float (&weights)[Element<T>::per_vector]) {
+    const float *const first = p.class_weights + column;
+    if (reinterpret_cast<uintptr_t>(first) % 16 == 0) {
+#pragma unroll
+        for (int k = 0; k < Element<T>::per_vector; k += 4) {
+            const float4 four = __ldg(reinterpret_cast<const float4 *>(first + k));
+            weights[k] = four.x;
+            weights[k + 1] = four.y;
+            weights[k + 2] = four.z;
+            weights[k + 3] = four.w;
+        }
+    } else {
+#pragma unroll
+        for (int k = 0; k < Element<T>::per_vector; k++) weights[k] = __ldg(first + k);
+    }
+}
+
 // Sums over some of a row's classes, all relative to the same maximum, as in Moments.
 struct ClassSums {
     float exp = 0.0f;
