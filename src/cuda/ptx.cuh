@@ -198,10 +198,6 @@ __device__ __forceinline__ void st_global_hint_if(bool condition, uint4 *pointer
         : "memory");
 }
 
-__device__ __forceinline__ void prefetch_global_l2(const void *pointer) {
-    asm volatile("prefetch.global.L2::evict_last [%0];" ::"l"(pointer) : "memory");
-}
-
 // Writes data that will not be read soon.
 __device__ __forceinline__ void st_global_cs(uint4 *pointer, uint4 value) {
     asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(pointer), "r"(value.x), "r"(value.y), "r"(value.z),
