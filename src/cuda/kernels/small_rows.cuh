@@ -1,4 +1,4 @@
-// Cross-entropy for small vocabularies and plain terms: a group of lanes keeps a whole row in registers.
+// Cross-entropy for small vocabularies: a group of lanes keeps a whole row in registers.
 //
 // A warp works on 32 / row_lanes rows at once; each lane has up to vectors_per_lane vectors of 16 bytes of its row,
 // which lie row_lanes apart. They arrive in shared memory, in a slot for each lane: while a warp computes, its next
