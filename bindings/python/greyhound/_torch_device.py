@@ -19,7 +19,7 @@ _C: Any = torch._C
 
 
 #: Its address, its size in bytes, and what keeps it; nothing on the CPU, which needs none.
-Workspace = tuple[int | None, int, torch.Tensor | None]
+Workspace = tuple[int | None, int, "torch.Tensor | None"]
 
 
 class Prototypes(NamedTuple):

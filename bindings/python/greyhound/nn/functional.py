@@ -438,7 +438,9 @@ def _apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 
     That part goes through the arguments in Python, which takes as long as all checks of this module.
     """
-    apply: Callable[..., Any] = function.apply if _base_apply is None else _base_apply.__get__(None, function)
+    if _base_apply is None:
+        return lambda *arguments: function.apply(*arguments)
+    apply: Callable[..., Any] = _base_apply.__get__(None, function)
     return apply
 
 
