@@ -88,6 +88,8 @@ comparison, Python needs torch, `liger-kernel` and `quack-kernels`; what is miss
   step the last rows that the projection wrote may still be: then all implementations are faster.
 - GPU time leaves out what Python and autograd cost the host. It shows where a step waits for the host: Liger reads
   counts back in each call, so its time with few rows is mostly waiting. In a graph it cannot be captured.
+- A run may measure some of the peers and keep the times that others had in an earlier one (`--merge`). On the H200 those of
+  torch.compile and Quack are kept.
 - Peers have features that Greyhound lacks, and the other way round; only what all share is compared.
 - Peers compute in their own precision: torch eager, for one, rounds log-probabilities to the logits' dtype.
 """
