@@ -649,6 +649,24 @@ TEST_P(OptionsExact, OverwrittenSumsForgetWhatWasThere) {
     EXPECT_EQ(twice.number(Output::n_valid), 1007.0f);
 }
 
+// Where one part of a kernel has all rows, it overwrites the sums itself: also if no row counts.
+TEST_P(OptionsExact, SumsOfOneRowAreOverwrittenWithoutAWorkspace) {
+    for (int64_t vocab : {400, 50257})
+        for (bool ignored : {false, true}) {
+            OptionProblem problem = draw(1, vocab);
+            problem.reduction = GH_REDUCTION_SUM;
+            problem.with_workspace = false;
+            problem.sums = GH_SUMS_OVERWRITE;
+            problem.before = NAN;
+            if (ignored) problem.labels[0] = problem.ignore_index;
+            const OptionOutcome outcome = run_and_check(problem);
+            EXPECT_EQ(outcome.number(Output::n_valid), ignored ? 0.0f : 1.0f);
+            if (!ignored) continue;
+            for (Output output : {Output::loss, Output::z_loss, Output::n_correct, Output::n_out_of_range})
+                EXPECT_EQ(outcome.number(output), 0.0f);
+        }
+}
+
 TEST_P(OptionsExact, AnEmptyBatchOverwritesSumsAndNothingElse) {
     for (gh_reduction reduction : {GH_REDUCTION_SUM, GH_REDUCTION_MEAN, GH_REDUCTION_NONE})
         for (gh_sums sums : {GH_SUMS_ADD, GH_SUMS_OVERWRITE}) {

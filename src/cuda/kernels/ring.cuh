@@ -370,24 +370,6 @@ class RingWarp {
         return row.place.head + vector * per_vector;
     }
 
-    // The class weights of a vector whose first column is `column`.
-    __device__ void load_weights(float (&weights)[per_vector], int column) const {
-        const float *const first = p.class_weights + column;
-        if (reinterpret_cast<uintptr_t>(first) % 16 == 0) {
-#pragma unroll
-            for (int k = 0; k < per_vector; k += 4) {
-                const float4 four = __ldg(reinterpret_cast<const float4 *>(first + k));
-                weights[k] = four.x;
-                weights[k + 1] = four.y;
-                weights[k + 2] = four.z;
-                weights[k + 3] = four.w;
-            }
-        } else {
-#pragma unroll
-            for (int k = 0; k < per_vector; k++) weights[k] = __ldg(first + k);
-        }
-    }
-
     // The moments' weighted sums where every class has a weight of its own.
     __device__ void add_weights(Row &row, const uint4 *vectors, int begin, int size) const {
         const int column = first_column(row, row.chunks_summed);
@@ -398,7 +380,7 @@ class RingWarp {
             Element<T>::unpack(vectors[i], f);
             const int first = column + i * per_vector;
             float weights[per_vector];
-            load_weights(weights, first);
+            load_class_weights<T>(p, first, weights);
 #pragma unroll
             for (int k = 0; k < per_vector; k++) {
                 const float weight = first + k == row.label ? 0.0f : weights[k];
@@ -677,7 +659,7 @@ class RingWarp {
             float f[per_vector];
             Element<T>::unpack(vectors[i], f);
             float weights[per_vector];
-            load_weights(weights, column + i * per_vector);
+            load_class_weights<T>(p, column + i * per_vector, weights);
 #pragma unroll
             for (int k = 0; k < per_vector; k++)
                 f[k] = class_gradient<terms, Form::any>(scale, result, f[k], weights[k]);

@@ -329,6 +329,7 @@ class SmallRowsWarp {
         const int stored = row.label == no_row ? 0 : my_vectors;
         // In the backward pass alone there are the logits still.
         const bool exponentials = keeps_exponentials && (usual || p.computes_outputs);
+        constexpr Form form = fuses_powers<T> ? Form::fused : Form::without_entropy;
 #pragma unroll
         for (int k = 0; k < elements; k++) {
             if constexpr (!extended && keeps_exponentials)
@@ -336,8 +337,7 @@ class SmallRowsWarp {
             else if constexpr (keeps_exponentials)
                 f[k] = fmaf(f[k], result.scale, -result.shift);
             else if constexpr (terms == Terms::capped)
-                f[k] = gradient_of_value < terms,
-                fuses_powers<T> ? Form::fused : Form::without_entropy > (scale, result, scale.of_near_value(f[k]));
+                f[k] = gradient_of_value<terms, form>(scale, result, scale.of_near_value(f[k]));
             else
                 f[k] = class_gradient<terms, Form::without_entropy>(scale, result, f[k]);
         }

@@ -1,8 +1,9 @@
 // How sums over rows reach the caller, and how what is summed before the main kernel reaches that.
 //
-// Without a workspace, the main kernel adds to the caller's floats as it finishes, in no fixed order; if it has a single
-// part, that may overwrite them. With a workspace, it leaves the sums of its parts there, and finish_sums_kernel adds
-// them up in the order of their numbers. prepare_kernel runs before the main kernel if there is something to clear, to divide by, or to weigh with.
+// Without a workspace, the main kernel adds to the caller's floats as it finishes, in no fixed order; if it has a
+// single part, that may overwrite them. With a workspace, it leaves the sums of its parts there, and finish_sums_kernel
+// adds them up in the order of their numbers. prepare_kernel runs before the main kernel if there is something to
+// clear, to divide by, or to weigh with.
 #pragma once
 
 #include "cuda/kernels/rows.cuh"
