@@ -370,7 +370,7 @@ __device__ __forceinline__ RowResult refer(const Scale<terms> &scale, RowResult 
             if (r.entropy_scale != 0.0f) {
                 const float below = scale.power(shares.others_max, shares.max);
                 // What is further below has a share of 0.
-                const float lost = fminf(powers.excess + (shares.log2_sum() - below), 200.0f);
+                const float lost = fminf(__fadd_rn(powers.excess, __fsub_rn(shares.log2_sum(), below)), 200.0f);
                 r.scale = fmaf(-r.entropy_scale, lost, r.scale);
             }
             r.scale = small_scale ? __fmul_rn(share, r.scale) : limited_product(share, r.scale);
